@@ -131,7 +131,7 @@ func (c *claims) claim() (int, error) {
 	ctx, cancel := c.finishing()
 	defer cancel()
 	asked := time.Now()
-	taken, err := c.store.Claim(ctx, store.ClaimParams{Limit: n, Lease: c.config.Lease, Worker: c.config.Name})
+	taken, err := c.store.Claim(ctx, store.ClaimParams{Limit: n, Lease: c.config.Lease, Worker: c.config.Name, Ahead: c.config.ahead()})
 	c.measured(ctx, "claim", asked, err)
 	if len(taken) == 0 {
 		return 0, err
@@ -153,9 +153,14 @@ func (c *claims) claim() (int, error) {
 		c.giveBack(taken)
 		return 0, err
 	}
-	c.slowStart.add(len(taken))
-	for _, one := range ready {
-		c.start(one, until)
+	for len(ready) > 0 {
+		n := 1
+		for n < len(ready) && ready[n].Behind {
+			n++
+		}
+		c.start(ready[:n], asked, until)
+		ready = ready[n:]
+		c.slowStart.add(1)
 	}
 	return len(taken), nil
 }
@@ -172,8 +177,8 @@ func (c *claims) checkOutdated(ctx context.Context) error {
 	return err
 }
 
-// sift returns the claims whose visits may start, and parks the others for [claims.unpark]. It reads the
-// store once, and no file.
+// sift returns the claims whose visits may start, and parks the others for [claims.unpark]. Those behind a claim
+// that is parked go back. It reads the store once, and no file.
 func (c *claims) sift(ctx context.Context, taken []store.Claim, until time.Time) ([]store.Claim, error) {
 	if c.config.IgnoreRobots {
 		return taken, nil
@@ -182,14 +187,23 @@ func (c *claims) sift(ctx context.Context, taken []store.Claim, until time.Time)
 	if err != nil {
 		return nil, err
 	}
-	var ready []store.Claim
+	var ready, back []store.Claim
+	waiting := false
 	for _, one := range taken {
 		origin, _ := normal.OriginOf(one.URL)
-		if p := waits[origin]; p != nil {
-			c.parked = append(c.parked, parked{claim: one, until: until, rules: p})
-		} else {
+		p := waits[origin]
+		waiting = p != nil || waiting && one.Behind
+		switch {
+		case !waiting:
 			ready = append(ready, one)
+		case one.Behind:
+			back = append(back, one)
+		default:
+			c.parked = append(c.parked, parked{claim: one, until: until, rules: p})
 		}
+	}
+	if len(back) > 0 {
+		c.giveBack(back)
 	}
 	return ready, nil
 }
@@ -203,7 +217,7 @@ func (c *claims) unpark() {
 	for _, p := range c.parked {
 		if room > 0 && p.rules.Ended() {
 			room--
-			c.start(p.claim, p.until)
+			c.start([]store.Claim{p.claim}, time.Now(), p.until)
 		} else {
 			left = append(left, p)
 		}
@@ -233,28 +247,35 @@ func (c *claims) rest(ctx context.Context, d, pause time.Duration) bool {
 	return false
 }
 
-// start runs the visit of a claim in a new goroutine.
-func (c *claims) start(claim store.Claim, until time.Time) {
+// start runs the visits of a claim, and of those behind it, in a new goroutine.
+func (c *claims) start(taken []store.Claim, asked, until time.Time) {
+	r := &row{claims: c, asked: asked, until: until, rest: taken}
+	c.stats.open.Add(1)
+	c.stats.claimed.Add(int64(len(taken)))
+	c.visits.Go(func() {
+		r.run()
+		c.stats.open.Add(-1)
+		c.freed()
+	})
+}
+
+// visit returns a new visit, which ends with [claims.ended].
+func (c *claims) visit(claim store.Claim, until time.Time) *visit {
 	v := &visit{w: c.Worker, claim: claim, until: until}
 	v.knowAddress(claim.Host, claim.Address)
 	v.ctx, v.cancel = context.WithCancelCause(c.fetching)
 	c.mu.Lock()
 	c.held[v] = struct{}{}
 	c.mu.Unlock()
-	c.stats.open.Add(1)
-	c.visits.Go(func() {
-		defer c.finish(v)
-		defer v.cancel(nil)
-		c.settle(v, v.run())
-	})
+	return v
 }
 
-func (c *claims) finish(v *visit) {
+func (c *claims) ended(v *visit) {
+	v.cancel(nil)
 	c.mu.Lock()
 	delete(c.held, v)
 	c.mu.Unlock()
-	c.stats.open.Add(-1)
-	c.freed()
+	c.stats.claimed.Add(-1)
 }
 
 // giveBackParked releases the claims whose visits never started.

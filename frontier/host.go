@@ -72,6 +72,9 @@ func (v *visit) leaveHost() *ending {
 	if v.leftHost {
 		return nil
 	}
+	if v.behind != nil {
+		v.behind()
+	}
 	left, err := v.w.store.LeaveHosts(v.ctx, []store.Lease{v.claim.Lease})
 	switch {
 	case err != nil:

@@ -162,6 +162,11 @@ type ending struct {
 	host     string // the host of AbortHost
 }
 
+// plain reports whether an ending concerns only the URL.
+func (e *ending) plain() bool {
+	return e.how == record && e.queue == "" && e.block == "" && e.deferred == "" && e.action != AbortHost && e.action != AbortCrawl
+}
+
 type disposal int
 
 const (

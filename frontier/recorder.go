@@ -38,17 +38,17 @@ type pending struct {
 }
 
 func newRecorder(s Store, r *reporter, lease time.Duration, report func(context.Context, store.Claim, store.Fetch)) *recorder {
-	return &recorder{reporter: r, store: s, lease: lease, report: report, queue: make(chan *pending), recorded: make(chan struct{}, 1)}
+	return &recorder{reporter: r, store: s, lease: lease, report: report, queue: make(chan *pending, recordBatch), recorded: make(chan struct{}, 1)}
 }
 
-// record returns when the outcome is in the store, or was given up.
-func (r *recorder) record(c store.Claim, f store.Fetch) {
+// submit has an outcome recorded. It closes done when the outcome is in the store, or was given up.
+func (r *recorder) submit(c store.Claim, f store.Fetch) *pending {
 	p := &pending{claim: c, fetch: f, since: time.Now(), done: make(chan struct{})}
 	r.queue <- p
-	<-p.done
+	return p
 }
 
-// close makes run return. No call of record may be in flight or follow.
+// close makes run return. No call of submit may be in flight or follow.
 func (r *recorder) close() { close(r.queue) }
 
 // run records until close is called. After ctx has ended it gives outcomes up.
@@ -57,7 +57,7 @@ func (r *recorder) run(ctx context.Context) {
 		batch := []*pending{first}
 		patience := time.NewTimer(recordTime)
 	more:
-		for len(batch) < min(recordBatch, r.open()) { // without other visits there is nothing to wait for
+		for len(batch) < min(recordBatch, int(r.stats.claimed.Load())) { // without other claims there is nothing to wait for
 			select {
 			case p, open := <-r.queue:
 				if !open {

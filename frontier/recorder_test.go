@@ -85,11 +85,11 @@ func TestRecorder(t *testing.T) {
 				var visits sync.WaitGroup
 				w.others.Go(func() { w.recorder.run(w.storing) })
 				for range row.outcomes {
-					w.stats.open.Add(1)
+					w.stats.claimed.Add(1)
 				}
 				for id := range int64(row.outcomes) {
 					visits.Go(func() {
-						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
+						<-w.recorder.submit(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched}).done
 					})
 				}
 				visits.Wait()
@@ -127,14 +127,14 @@ func TestRecorderWaits(t *testing.T) {
 				must(t, err)
 				w.storing = t.Context()
 				for range row.held {
-					w.stats.open.Add(1)
+					w.stats.claimed.Add(1)
 				}
 				var visits sync.WaitGroup
 				w.others.Go(func() { w.recorder.run(w.storing) })
 				started := time.Now()
 				for id := range int64(row.outcomes) {
 					visits.Go(func() {
-						w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
+						<-w.recorder.submit(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched}).done
 					})
 				}
 				visits.Wait()
@@ -195,7 +195,7 @@ func TestRecorderPoisonAlone(t *testing.T) {
 		started := time.Now()
 		for id := range int64(2) {
 			visits.Go(func() {
-				w.recorder.record(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched})
+				<-w.recorder.submit(store.Claim{Lease: store.Lease{ID: id}}, store.Fetch{ID: id, Status: store.Fetched}).done
 			})
 			synctest.Wait()
 			sleep(t.Context(), time.Second)
@@ -217,8 +217,8 @@ func TestRecorderFinalURL(t *testing.T) {
 	w.others.Go(func() { w.recorder.run(w.storing) })
 	f := store.Fetch{ID: v.claim.ID, Status: store.Fetched, FinalURL: "::none::"}
 	f.Token, f.HTTPStatus, f.Attempts = v.claim.Token, 200, 1
-	w.recorder.record(v.claim, f)
-	w.recorder.record(v.claim, f) // again, but the lease is over
+	<-w.recorder.submit(v.claim, f).done
+	<-w.recorder.submit(v.claim, f).done // again, but the lease is over
 	w.recorder.close()
 	w.others.Wait()
 	e, err := reads(w).Why(t.Context(), u)

@@ -6,27 +6,28 @@ package frontier
 //	  claims.loop                         claim.go
 //	    claims.claim                      claim.go       leases URLs of hosts that are due
 //	      claims.sift                     claim.go       parks those whose robots.txt must be read first
-//	      claims.start                    claim.go       a goroutine for each URL
-//	        visit.run                     life.go
-//	          visit.checkBudget           life.go        of its host
-//	          visit.askOwn                ask.go         robots.txt of its origin
-//	            visit.fetchOwnRobots      ask.go         if no worker knows it
-//	          visit.chain                 fetch.go       one fetch for each origin of a chain of redirects
-//	            visit.part                fetch.go       sends it to a fetchd
-//	            visit.takeHost            fetch.go       of a redirect
-//	              visit.askForeign        ask.go         its robots.txt
-//	              visit.reserve           host.go        waits until it is open
-//	          Policy.judge                policy.go      what follows from the outcome
-//	          visit.received              life.go
-//	            visit.keep                fetch.go       the body
-//	            visit.discover            life.go
-//	              visit.readPage          links.go       adds what it links to
-//	                visit.searchPage      links.go       by links.Read
-//	                visit.put             links.go       what Scope.Allows, into the store
-//	              visit.readSitemap       sitemaps.go
-//	        Worker.settle                 settle.go      gives the URL back, or
-//	          Worker.settleRecord         settle.go
-//	            recorder.record           recorder.go    records the outcome with others
+//	      claims.start                    claim.go       a goroutine for each URL, or row of URLs
+//	        row.run                       row.go         one URL after the other
+//	          visit.run                   life.go
+//	            visit.checkBudget         life.go        of its host
+//	            visit.askOwn              ask.go         robots.txt of its origin
+//	              visit.fetchOwnRobots    ask.go         if no worker knows it
+//	            visit.chain               fetch.go       one fetch for each origin of a chain of redirects
+//	              visit.part              fetch.go       sends it to a fetchd
+//	              visit.takeHost          fetch.go       of a redirect
+//	                visit.askForeign      ask.go         its robots.txt
+//	                visit.reserve         host.go        waits until it is open
+//	            Policy.judge              policy.go      what follows from the outcome
+//	            visit.received            life.go
+//	              visit.keep              fetch.go       the body
+//	              visit.discover          life.go
+//	                visit.readPage        links.go       adds what it links to
+//	                  visit.searchPage    links.go       by links.Read
+//	                  visit.put           links.go       what Scope.Allows, into the store
+//	                visit.readSitemap     sitemaps.go
+//	          Worker.settle               settle.go      gives the URL back, or
+//	            Worker.settleRecord       settle.go
+//	              recorder.submit         recorder.go    records the outcome with others
 //
 // The loops next to it are in loops.go: leases, budgets, robots.txt to read again, recrawl.
 

@@ -68,10 +68,15 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 		w.persist("pause the crawl", func(ctx context.Context) error { return w.store.Pause(ctx, "") })
 		w.drain(fmt.Errorf("%w: %s: %s", ErrCrawlAborted, v.claim.URL, e.fetch.LastError))
 	}
+	<-w.submit(v, e).done
+}
+
+// submit has an outcome recorded.
+func (w *Worker) submit(v *visit, e ending) *pending {
 	if e.fetch.Status == store.Fetched {
 		e.fetch.RecrawlIn = w.config.Recrawl.next(v.claim, e.fetch)
 	}
-	w.recorder.record(v.claim, e.fetch)
+	return w.recorder.submit(v.claim, e.fetch)
 }
 
 // report counts a recorded outcome and passes it to Config.Recorded.

@@ -59,6 +59,7 @@ type Stats struct {
 }
 
 type stats struct {
+	claimed                                                                                atomic.Int64 // URLs of all visits, and behind them
 	open, completed, failed, dead, disallowed, retried, lost, stale, errors, bytes, robots atomic.Int64
 }
 

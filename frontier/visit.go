@@ -32,6 +32,7 @@ type visit struct {
 	spool       *spool            // of the last part; nil if it is not read for links
 	anySize     bool              // the next part has no maximum size, because a policy of the service forbids its own
 	leftOut     bool              // a budget has left out links
+	behind      func()            // gives the claims behind this one back; may be nil
 
 	mu       sync.Mutex
 	until    time.Time // the lease lasts at least until then, by this machine's clock

@@ -177,7 +177,7 @@ func leaseFor(fetch time.Duration) time.Duration {
 // storeConfig returns how a worker opens the frontier. The flags were checked.
 func (c *workerFlags) storeConfig() store.Config {
 	groups, _ := c.groups()
-	return store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections, Groups: groups}
+	return store.Config{Delay: cmp.Or(c.Delay, store.NoDelay), Connections: c.Connections, Groups: groups}
 }
 
 func (c *endings) policy(a *app) (frontier.Policy, error) {

@@ -191,7 +191,11 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 func TestReaderThatGoes(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, site.Config{})
-	c := newCrawl(t, at(s, "/p/1"), at(s, "/p/2"), at(s, "/p/3"))
+	var pages []string // more than are recorded together
+	for n := range 100 {
+		pages = append(pages, at(s, fmt.Sprintf("/p/%d", n)))
+	}
+	c := newCrawl(t, pages...)
 	r, w := io.Pipe()
 	_ = r.Close()
 	var err strings.Builder

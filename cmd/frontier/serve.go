@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -77,7 +78,7 @@ func (c *serveCmd) run(ctx context.Context, a *app) int {
 	if err != nil {
 		return a.end(ctx, err)
 	}
-	s, err := c.open(ctx, creating, store.Config{Delay: max(c.Delay, time.Millisecond), Connections: c.Connections, Groups: groups})
+	s, err := c.open(ctx, creating, store.Config{Delay: cmp.Or(c.Delay, store.NoDelay), Connections: c.Connections, Groups: groups})
 	if err == nil {
 		if err = keepDelay(ctx, s, c.Delay); err == nil {
 			err = c.serve(ctx, s, at, id, lines.Logger(c.LogFormat, c.LogLevel))

@@ -51,15 +51,44 @@ func (s *core) startAgain(ctx context.Context, doing string, a again, age time.D
 }
 
 // AbortHost implements [Store].
-func (s *core) AbortHost(ctx context.Context, host, class, text string) (int64, error) {
-	done, err := s.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
-		return s.own.abort(ctx, ids, clean(class), clean(text))
-	}, nil)
+func (s *core) AbortHost(ctx context.Context, host, class, text string) (done int64, err error) {
+	ahead, err := s.closeAhead(ctx, host)
+	for until := time.Now().Add(abortTime); err == nil; {
+		var n int64
+		n, err = s.inChunks(ctx, host, `u.status IN ('pending', 'failed')`, nil, nil, func(ids []int64) (int64, error) {
+			return s.own.abort(ctx, ids, clean(class), clean(text))
+		}, nil)
+		done += n
+		if err != nil {
+			break
+		}
+		before := ahead
+		if ahead, err = s.closeAhead(ctx, host); err == nil && !before && !ahead || time.Now().After(until) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(abortWait):
+		}
+	}
 	if err != nil {
 		return done, fmt.Errorf("give up host %s: %w", host, err)
 	}
 	return done, nil
 }
+
+// closeAhead closes a host for a second if a worker holds more of its URLs than it fetches, so that it gives them back,
+// and reports whether it does.
+func (s *core) closeAhead(ctx context.Context, host string) (bool, error) {
+	n, err := s.db.Update(ctx, "close", `UPDATE hosts SET next_at = {max}(next_at, {now} + 1000) WHERE host = ? AND in_flight > max_in_flight`, host)
+	return n > 0, err
+}
+
+const (
+	// abortTime is how long AbortHost waits for URLs that a worker has claimed ahead, and abortWait between two looks.
+	abortTime = 2 * time.Second
+	abortWait = 50 * time.Millisecond
+)
 
 // urlRow is a URL that a long operation changes.
 type urlRow struct {

@@ -144,6 +144,7 @@ const (
 // Claim implements [Queue]. It may return URLs together with an error, which is about others.
 func (g *groups) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
+	params.Ahead = 0 // each URL needs its own turn
 	more := params
 	for range claimRounds {
 		more.Limit = params.Limit - len(claims)

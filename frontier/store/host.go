@@ -235,5 +235,17 @@ func (s *core) Settle(ctx context.Context, r Reservation) error {
 	return err
 }
 
+// GoOn implements [Queue].
+func (s *core) GoOn(ctx context.Context, c Claim) (wait time.Duration, ok bool, err error) {
+	ok, err = s.db.One(ctx, `SELECT {max}(next_at, blocked_until) - {now} FROM hosts WHERE host = ? AND NOT paused AND max_in_flight = 1
+			AND {max}(COALESCE(delay_ms, ?), crawl_delay_ms) = ? AND {max}(http_deferred_until, https_deferred_until) <= {now}
+			AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
+			AND EXISTS (SELECT 1 FROM urls WHERE id = ? AND token = ? AND status = 'fetching')`, []any{c.Host, s.delayMS, millis(c.Delay), c.ID, c.Token}, span{&wait})
+	if err != nil {
+		return 0, false, fmt.Errorf("look whether host %s is open: %w", c.Host, err)
+	}
+	return max(0, wait), ok, nil
+}
+
 // SetAddress implements [Store]. Only groups need the address.
 func (s *core) SetAddress(context.Context, string, string) error { return nil }

@@ -29,6 +29,9 @@ type Config struct {
 	ReadOnly bool
 }
 
+// NoDelay is a [Config.Delay] of none.
+const NoDelay time.Duration = -1
+
 // Open opens the frontier at dsn, creates it if necessary, and migrates its schema. A dsn that
 // starts with postgres:// or postgresql:// is a PostgreSQL database. Any other is the path of a
 // SQLite file.
@@ -38,7 +41,7 @@ type Config struct {
 // must be migrated, and without it [ErrReadOnly] for a PostgreSQL database that it cannot write. The caller
 // closes the store.
 func Open(ctx context.Context, dsn string, config Config) (Store, error) {
-	if config.Delay < 0 {
+	if config.Delay < NoDelay {
 		return nil, fmt.Errorf("a delay of %v is negative", config.Delay)
 	}
 	config.Delay = cmp.Or(config.Delay, time.Second)
@@ -59,7 +62,7 @@ func openDatabase(ctx context.Context, dsn string, config Config, folder fs.FS) 
 	if err != nil {
 		return nil, fmt.Errorf("find the migrations: %w", err)
 	}
-	return open(ctx, dsn, database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly, Migrations: files, NormalForm: normal.Version}, millis(config.Delay))
+	return open(ctx, dsn, database.Config{Connections: config.Connections, ReadOnly: config.ReadOnly, Migrations: files, NormalForm: normal.Version}, millis(max(config.Delay, 0)))
 }
 
 //go:embed migrations

@@ -59,10 +59,11 @@ func (p *postgresDB) Recrawl(ctx context.Context) (int64, error) {
 // Claim implements [Queue].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
-	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3)`, params.Limit, millis(params.Lease), params.Worker)
+	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3, $4, $5, $6, $7)`, params.Limit, millis(params.Lease), params.Worker,
+		millis(params.Ahead), maxRow, maxRows, p.delayMS)
 	claims, err := collect(rows, err, func(c *Claim) []any {
 		return []any{&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
-			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Metadata, span{&c.Recrawl}}
+			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Metadata, span{&c.Recrawl}, span{&c.Delay}, &c.Behind}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)

@@ -617,7 +617,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("Open of a newer version = %v, want ErrNewerSchema", err)
 		}
 	})
-	if _, err := Open(t.Context(), "x", Config{Delay: -1}); err == nil {
+	if _, err := Open(t.Context(), "x", Config{Delay: -time.Second}); err == nil {
 		t.Error("Open with a negative delay = nil, want an error")
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"time"
 )
 
 // dueHost is a host that a claim looks at, with the first of its URLs that wait, if it is ready.
@@ -12,6 +14,7 @@ type dueHost struct {
 	id, now  int64
 	opens    int64 // when its delay and its block end
 	room     int   // how many more fetches it may have; zero if it is paused
+	row      int   // how many URLs may be claimed to be fetched one after the other
 	deferred deferrals
 	claim    Claim // with ID 0 if the host is closed, if an origin is deferred, or if that URL is not ready
 }
@@ -46,9 +49,8 @@ func (d deferrals) waiting(now int64) string {
 func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
 	err = s.do(ctx, "claim", func(t tx) error {
-		for len(claims) < params.Limit {
-			left := params.Limit - len(claims)
-			due, err := t.due(left)
+		for left := params.Limit; left > 0; {
+			due, err := t.due(left, params.Ahead)
 			if err != nil || len(due) == 0 {
 				return err
 			}
@@ -57,6 +59,11 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Clai
 				return err
 			}
 			claims = append(claims, taken...)
+			for _, c := range taken {
+				if !c.Behind {
+					left--
+				}
+			}
 		}
 		return nil
 	})
@@ -81,14 +88,15 @@ func (c *Claim) columns() []any {
 
 // due reads hosts in the order in which they became due. The planner would prepare the statement
 // again for each new value of LIMIT; the sum hides it.
-func (t tx) due(limit int) ([]dueHost, error) {
+func (t tx) due(limit int, ahead time.Duration) ([]dueHost, error) {
 	rows, err := t.Query(`SELECT `+claimColumns+`, h.id, h.host, {now}, max(h.next_at, h.blocked_until), h.http_deferred_until, h.https_deferred_until,
-			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END
+			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END, max(COALESCE(h.delay_ms, ?2), h.crawl_delay_ms),
+			CASE WHEN h.max_in_flight = 1 AND ?3 / (1 + max(COALESCE(h.delay_ms, ?2), h.crawl_delay_ms)) >= ?4 THEN ?4 ELSE 1 END
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until, h.http_deferred_until, h.https_deferred_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1) AND u.ready_at <= {now}
-		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`, limit)
+		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`, limit, t.delayMS, millis(ahead), maxRow)
 	return collect(rows, err, func(h *dueHost) []any {
-		return append(h.claim.columns(), &h.id, &h.claim.Host, &h.now, &h.opens, &h.deferred[0], &h.deferred[1], &h.room)
+		return append(h.claim.columns(), &h.id, &h.claim.Host, &h.now, &h.opens, &h.deferred[0], &h.deferred[1], &h.room, span{&h.claim.Delay}, &h.row)
 	})
 }
 
@@ -98,20 +106,28 @@ func (t tx) take(hosts []dueHost, share int, params ClaimParams) (claims []Claim
 	for _, h := range hosts {
 		var due any // null if the host is paused or has no capacity, or if no more URLs wait
 		var taken []Claim
-		limit := min(h.room, share)
+		limit, row := min(h.room, share), min(h.row, maxRows/len(hosts))
 		switch {
 		case h.opens > h.now:
 			due = h.opens
-		case limit == 1 && h.claim.ID != 0:
+		case limit == 1 && h.claim.ID != 0 && row < 2:
 			claims, once = append(claims, h.claim), append(once, h.id)
 			continue
 		case limit > 0 && min(h.deferred[0], h.deferred[1]) > h.now:
 			due = h.deferred.ends(h.now)
 		case limit > 0:
+			if limit == 1 && h.claim.ID != 0 {
+				limit = row
+			} else {
+				row = 0
+			}
 			if taken, due, err = t.search(h, limit); err != nil {
 				return nil, err
 			}
-			if len(taken) == h.room {
+			if row > 0 {
+				taken = inRow(taken)
+			}
+			if len(taken) >= h.room {
 				due = nil
 			}
 			claims = append(claims, taken...)
@@ -132,6 +148,17 @@ func (t tx) take(hosts []dueHost, share int, params ClaimParams) (claims []Claim
 	}
 	return claims, t.among(ids, `UPDATE urls SET status = 'fetching', token = max(token + 1, ?2), lease_until = ?3, worker = ?4, holds = 1`,
 		token, now+millis(params.Lease), params.Worker)
+}
+
+// inRow returns the claims of a host that are fetched one after the other.
+func inRow(claims []Claim) []Claim {
+	if slices.ContainsFunc(claims, func(c Claim) bool { return c.CrashCount > 0 }) {
+		return claims[:1]
+	}
+	for i := range claims {
+		claims[i].Behind = i > 0
+	}
+	return claims
 }
 
 // among runs a statement on rows with these ids, unless there are none. Its other arguments begin with ?2.
@@ -170,7 +197,7 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 		if first <= h.now {
 			rows, err := t.Query(`SELECT `+claimColumns+waiting+`= ?2 AND ready_at <= ?3 ORDER BY ready_at, id LIMIT ?4 + 0`, h.id, priority, h.now, limit-len(claims))
 			ready, err := collect(rows, err, func(c *Claim) []any {
-				c.Host = h.claim.Host
+				c.Host, c.Delay = h.claim.Host, h.claim.Delay
 				return c.columns()
 			})
 			if err != nil {
@@ -263,7 +290,7 @@ func (t tx) record(it item) (bool, error) {
 func (t tx) count(it item, host, holds, now int64) error {
 	_, err := t.Exec(`UPDATE hosts SET in_flight = in_flight - ?1,
 			next_at = CASE WHEN ?2 THEN max(next_at, ?9 `+afterDelay+`) ELSE next_at END,
-			due_at = max(next_at, blocked_until, CASE WHEN ?2 THEN ?9 `+afterDelay+` ELSE 0 END),
+			due_at = CASE WHEN in_flight - ?1 < max_in_flight THEN max(next_at, blocked_until, CASE WHEN ?2 THEN ?9 `+afterDelay+` ELSE 0 END) END,
 			fetch_count = fetch_count + ?4, failure_count = failure_count + ?5, duration_ms = duration_ms + ?6, bytes = bytes + ?7,
 			first_at = CASE WHEN first_at = 0 AND ?4 THEN ?9 ELSE first_at END
 		WHERE id = ?8`, holds, it.Attempts > 0 && holds == 1, t.delayMS, it.Attempts > 0, it.Attempts > 0 && it.Status != Fetched,

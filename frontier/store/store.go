@@ -163,9 +163,13 @@ type Queue interface {
 	// Changed, and is due to be fetched again at some time, is due now.
 	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
 	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
-	// those of the highest priority first, and of these the one that has waited longest. It never
+	// those of the highest priority first, and of these the one that has waited longest. It takes more with
+	// params.Ahead, but a URL alone while one of them has a crash: all are counted if the worker is killed. It never
 	// waits. If nothing is due, or the crawl is paused, it returns none.
 	Claim(ctx context.Context, params ClaimParams) ([]Claim, error)
+	// GoOn reports whether c, which was claimed ahead, may be fetched, and after how long. It may not if its lease
+	// was lost, or if a pause, a deferral or a setting has changed what a claim would do.
+	GoOn(ctx context.Context, c Claim) (wait time.Duration, ok bool, err error)
 	// RecordFetch records fetches in one transaction and opens their hosts, each after its delay
 	// if it received a request. The first result has one entry for each fetch: nil if it was
 	// recorded, an error that matches [ErrStale] if the lease was lost, or another error if the

@@ -111,7 +111,17 @@ type ClaimParams struct {
 	Limit  int           // maximum number of URLs; zero means one
 	Lease  time.Duration // longer than a fetch's total timeout; zero means five minutes
 	Worker string        // name of the worker, for people to read; may be empty
+	// Ahead lets a claim take up to 32 URLs of a host that allows one fetch at a time, if its delay is so short that
+	// they can start within that time. They count as one for Limit, and all but the first have Behind set.
+	Ahead time.Duration
 }
+
+const (
+	// maxRow is how many URLs of one host a claim takes to be fetched one after the other.
+	maxRow = 32
+	// maxRows is how many such URLs it takes of all hosts.
+	maxRows = 128
+)
 
 // Lease is the right to record one fetch of a URL.
 type Lease struct {
@@ -134,8 +144,12 @@ type Claim struct {
 	ETag         string        // for a conditional request; empty if the origin sent none
 	LastModified string        // likewise
 	BodyDigest   string        // of the last success; empty if no body was stored
-	Address      string        // of the host, see [Store.SetAddress]; empty if it is not known, or not needed
-	Earlier      Earlier
+	Delay        time.Duration // of the host, if Ahead was set
+	// Behind means that the URL may be fetched only after the one before it in the list, and after Delay, if
+	// [Queue.GoOn] permits it. Otherwise it must be released.
+	Behind  bool
+	Address string // of the host, see [Store.SetAddress]; empty if it is not known, or not needed
+	Earlier Earlier
 }
 
 // Earlier is the record of a response in a WARC file that a later record may refer to. It is zero

@@ -342,10 +342,10 @@ END $$;
 -- depend on how many URLs that origin has. If both are deferred, no URL is looked at.
 -- The token of a claim is larger than that of any earlier one, also if a failover lost some.
 -- +goose StatementBegin
-CREATE FUNCTION frontier_take(p_limit int, p_lease_ms bigint, p_worker text)
+CREATE FUNCTION frontier_take(p_limit int, p_lease_ms bigint, p_worker text, p_ahead_ms bigint, p_row bigint, p_rows bigint, p_delay_ms bigint)
 RETURNS TABLE (id bigint, token bigint, url text, host text, failure_count bigint, crash_count bigint, etag text, last_modified text, body_digest text,
     earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text,
-    kind smallint, priority smallint, depth int, metadata text, recrawl_ms bigint) LANGUAGE plpgsql
+    kind smallint, priority smallint, depth int, metadata text, recrawl_ms bigint, delay_ms bigint, behind boolean) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -354,6 +354,7 @@ DECLARE
     share   bigint;
     h       record;
     taken   bigint[];
+    behind  bigint[];
     counts  bigint[];
     dues    bigint[];
     seen    bigint[];
@@ -369,19 +370,23 @@ BEGIN
         EXIT WHEN locked IS NULL;
         share := GREATEST(1, (p_limit - got) / cardinality(locked));
         taken := '{}';
+        behind := '{}';
         seen := '{}';
         counts := '{}';
         dues := '{}';
         FOR h IN
-            SELECT o.id, o.open, o.room, o.due, o.http, o.https, array_agg(f.id) AS ids, count(f.id) AS n, max(f.ready_at) > t AS late
-            FROM (SELECT id, room > 0 AND NOT paused AND GREATEST(next_at, blocked_until) <= t AS open, room,
+            SELECT o.id, o.open, o.room, o.most, o.due, o.http, o.https, array_agg(f.id ORDER BY f.place) AS ids, count(f.id) AS n, max(f.ready_at) > t AS late, sum(f.crash_count) AS crashes
+            FROM (SELECT id, CASE WHEN max_in_flight = 1 AND room = 1 AND GREATEST(http_deferred_until, https_deferred_until) <= t
+                            AND p_ahead_ms / (1 + frontier_delay(delay_ms, crawl_delay_ms, p_delay_ms)) >= p_row
+                        THEN GREATEST(1, LEAST(p_row, p_rows / cardinality(locked))) ELSE LEAST(room, share) END AS most,
+                    room > 0 AND NOT paused AND GREATEST(next_at, blocked_until) <= t AS open, room,
                     CASE WHEN room > 0 AND NOT paused THEN GREATEST(next_at, blocked_until) END AS due,
                     CASE WHEN http_deferred_until > t THEN http_deferred_until END AS http, CASE WHEN https_deferred_until > t THEN https_deferred_until END AS https
                 FROM (SELECT *, max_in_flight - in_flight AS room FROM hosts WHERE id = ANY (locked)) AS x) AS o
-            LEFT JOIN LATERAL (SELECT w.id, w.ready_at FROM urls w
+            LEFT JOIN LATERAL (SELECT w.id, w.ready_at, w.crash_count, row_number() OVER (ORDER BY w.priority DESC, w.ready_at, w.id) AS place FROM urls w
                 WHERE w.host_id = o.id AND w.status IN ('pending', 'failed')
-                ORDER BY w.priority DESC, w.ready_at, w.id LIMIT CASE WHEN o.open AND o.http IS NULL AND o.https IS NULL THEN LEAST(o.room, share) ELSE 0 END) AS f ON TRUE
-            GROUP BY o.id, o.open, o.room, o.due, o.http, o.https
+                ORDER BY w.priority DESC, w.ready_at, w.id LIMIT CASE WHEN o.open AND o.http IS NULL AND o.https IS NULL THEN o.most ELSE 0 END) AS f ON TRUE
+            GROUP BY o.id, o.open, o.room, o.most, o.due, o.http, o.https
         LOOP
             IF h.open AND h.http IS NOT NULL AND h.https IS NOT NULL THEN
                 h.due := LEAST(h.http, h.https);
@@ -389,9 +394,18 @@ BEGIN
                 SELECT s.ids, cardinality(s.ids), LEAST(s.due, h.http, h.https) INTO h.ids, h.n, h.due
                     FROM frontier_search_origin(h.id, CASE WHEN h.http IS NULL THEN ':' ELSE 's' END, t, LEAST(h.room, share)) AS s;
             ELSIF h.late THEN
-                SELECT s.ids, cardinality(s.ids), s.due INTO h.ids, h.n, h.due FROM frontier_search(h.id, t, LEAST(h.room, share)) AS s;
+                SELECT s.ids, cardinality(s.ids), s.due INTO h.ids, h.n, h.due FROM frontier_search(h.id, t, h.most) AS s;
+                IF h.n > h.room THEN
+                    SELECT sum(u.crash_count) INTO h.crashes FROM urls u WHERE u.id = ANY (h.ids);
+                END IF;
             ELSIF h.open AND h.n < share THEN
                 h.due := NULL; -- no more are waiting, or there is no capacity
+            END IF;
+            IF h.n > h.room AND h.crashes > 0 THEN
+                h.ids := h.ids[1:1];
+                h.n := 1;
+            ELSIF h.n > h.room THEN
+                behind := behind || h.ids[2:];
             END IF;
             IF h.n > 0 THEN
                 taken := taken || h.ids;
@@ -401,13 +415,15 @@ BEGIN
             dues := dues || CASE WHEN h.n < h.room THEN h.due END;
         END LOOP;
         UPDATE hosts h SET in_flight = h.in_flight + x.n, due_at = x.due FROM unnest(seen, counts, dues) AS x (id, n, due) WHERE h.id = x.id;
-        RETURN QUERY UPDATE urls u
+        RETURN QUERY WITH c AS (UPDATE urls u
             SET status = 'fetching', lease_until = t + p_lease_ms, worker = p_worker, holds = 1,
                 token = GREATEST(u.token + 1, (t << 20) + floor(random() * 1048576)::bigint)
             FROM hosts h WHERE u.id = ANY (taken) AND h.id = u.host_id
             RETURNING u.id, u.token, u.url, h.host, u.failure_count, u.crash_count, u.etag, u.last_modified, u.body_digest,
-                u.earlier_record_id, u.earlier_url, u.earlier_date, u.earlier_payload_digest, u.kind, u.priority, u.depth, u.metadata, u.recrawl_ms;
-        got := got + cardinality(taken);
+                u.earlier_record_id, u.earlier_url, u.earlier_date, u.earlier_payload_digest, u.kind, u.priority, u.depth, u.metadata, u.recrawl_ms,
+                frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms), u.id = ANY (behind))
+            SELECT * FROM c ORDER BY array_position(taken, c.id);
+        got := got + cardinality(taken) - cardinality(behind);
         EXIT WHEN got >= p_limit;
     END LOOP;
 END $$;
@@ -546,7 +562,8 @@ BEGIN
         UPDATE hosts h SET
             in_flight = h.in_flight - d.ended,
             next_at = GREATEST(h.next_at, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
-            due_at = GREATEST(h.next_at, h.blocked_until, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)),
+            due_at = CASE WHEN h.in_flight - d.ended < h.max_in_flight
+                THEN GREATEST(h.next_at, h.blocked_until, d.last + 1 + frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms)) END,
             fetch_count = h.fetch_count + d.fetches, failure_count = h.failure_count + d.failures,
             duration_ms = h.duration_ms + d.duration_ms, bytes = h.bytes + d.bytes,
             first_at = CASE WHEN h.first_at = 0 AND d.fetches > 0 THEN t ELSE h.first_at END
