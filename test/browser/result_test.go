@@ -37,7 +37,7 @@ func TestOneHeadline(t *testing.T) {
 	}
 	for _, row := range []struct{ name, url, headline string }{
 		{"success", p.origin.URL("http", "/s/a/503/200"), "Success: 200 after 2 attempts"},
-		{"failure", p.origin.URL("http", "/s/b/404"), "Failed: http_client_error"},
+		{"failure", p.origin.URL("http", "/s/b/404"), "Failed: http_client_error, status 404"},
 		{"no fetch", "ftp://a.example/", "Not fetched"},
 		{"the reason for no fetch", "ftp://a.example/", "must begin with http:// or https://"},
 	} {
@@ -110,9 +110,11 @@ func TestInSight(t *testing.T) {
 	for _, window := range []struct {
 		width, height int64
 		body          bool // its first line is in view, too
-	}{{1280, 800, true}, {768, 1024, true}, {390, 844, true}, {320, 568, false}} {
+	}{{1440, 900, true}, {1280, 800, true}, {768, 1024, true}, {390, 844, true}, {320, 568, false}} {
 		for _, row := range []struct{ name, open, url, last string }{
 			{"a body", "", p.origin.URL("http", "/s/sight/200:body=first"), "pre.body"},
+			{"a body after three attempts", "", p.origin.URL("http", "/cycle/sight/503/503/200:body=first"), "pre.body"},
+			{"a body of a failure after three attempts", "", p.origin.URL("http", "/s/three/503:body=first"), "pre.body"},
 			{"a copied program is open", "as-curl", p.origin.URL("http", "/s/sight/200:body=first"), "pre.body"},
 			{"the JSON is open", "json", p.origin.URL("http", "/s/sight/200:body=first"), "pre.body"},
 			{"a failure", "", p.origin.URL("http", "/s/gone/404"), ".facts dd"},
@@ -355,7 +357,7 @@ func TestStoredAndRecords(t *testing.T) {
 }
 
 // TestPhone checks that a small window goes to the result, and that the form and Cancel stay within
-// reach. A large window does not move.
+// reach. A high window does not move.
 func TestPhone(t *testing.T) {
 	p := open(t)
 	p.set("base-delay", "1ms")
@@ -370,7 +372,7 @@ func TestPhone(t *testing.T) {
 		width, height int64
 		motion, how   string
 	}{
-		{390, 844, "no-preference", "smooth"}, {390, 844, "reduce", "instant"}, {320, 568, "reduce", "instant"}, {844, 390, "reduce", "instant"}, {1280, 800, "reduce", ""}, {768, 1024, "reduce", ""},
+		{390, 844, "no-preference", "smooth"}, {390, 844, "reduce", "instant"}, {320, 568, "reduce", "instant"}, {844, 390, "reduce", "instant"}, {768, 1400, "reduce", ""}, {1440, 1400, "reduce", ""},
 	} {
 		t.Run(fmt.Sprintf("%d by %d, motion %s", row.width, row.height, row.motion), func(t *testing.T) {
 			p := p.in(t)

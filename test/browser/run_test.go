@@ -145,20 +145,22 @@ func TestWaits(t *testing.T) {
 // TestFailures checks that failures show the phase that did not end, and their rule.
 func TestFailures(t *testing.T) {
 	p := open(t)
+	p.expect("400 (Bad Request)")
 	for _, row := range []struct {
-		name, path, headline, facts string
-		why                         string // of the last attempt and of the fetch
+		name, path, headline, advice, facts string
+		why                                 string // of the last attempt and of the fetch
 	}{
-		{"a status that is final", "/s/a/404:body=gone", "Failed: http_client_error after 1 attempt", "H6: Any other 4xx: permanent, never", "not_retried"},
-		{"attempts spent", "/s/b/503", "Failed: http_server_error after 3 attempts", "I4: There are at most max_attempts", "attempts_exhausted"},
-		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: rate_limited after 1 attempt", "W3: A Retry-After longer than max_retry_after", "retry_after_too_long"},
-		{"a loop", "/loop/d/302", "Failed: redirect_loop after 1 attempt", "R2: A redirect leads back to", "not_retried"},
-		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "H9: A 3xx that must not", ""},
+		{"a status that is final", "/s/a/404:body=gone", "Failed: http_client_error, status 404, after 1 attempt", "; do not fetch it again", "H6: Any other 4xx: permanent, never", "not_retried"},
+		{"attempts spent", "/s/b/503", "Failed: http_server_error, status 503, after 3 attempts", "; a later fetch may succeed", "I4: There are at most max_attempts", "attempts_exhausted"},
+		{"Retry-After too long", "/s/c/429:retry-after=900", "Failed: rate_limited, status 429, after 1 attempt", "; a later fetch may succeed", "W3: A Retry-After longer than max_retry_after", "retry_after_too_long"},
+		{"a loop", "/loop/d/302", "Failed: redirect_loop, status 302, after 1 attempt", "; do not fetch it again", "R2: A redirect leads back to", "not_retried"},
+		{"a redirect not followed", "/s/e/302", "Redirect, not followed: 302", "after 1 attempt", "H9: A 3xx that must not", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := p.in(t)
 			p.run(p.origin.URL("http", row.path))
 			p.wantIn(".headline", row.headline)
+			p.wantIn(".headline", row.advice)
 			p.wantIn(".facts", row.facts)
 			note := p.text(".attempt:last-child .attempt-head .muted")[0]
 			if row.why == "" && strings.Contains(note, "no_failure") || !strings.Contains(note, row.why) {
@@ -169,6 +171,17 @@ func TestFailures(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a request that the service refuses", func(t *testing.T) {
+		p := p.in(t)
+		p.run("nonsense")
+		p.wantIn(".headline", "Not fetched")
+		p.wantIn("#url-wrong", "http")
+		p.run(p.origin.URL("http", "/s/h/200")) // the mark does not forbid the next run
+		p.wantIn(".headline", "Success: 200")
+		if got := len(p.text("#url-wrong")); got != 0 {
+			t.Error("the field is still marked")
+		}
+	})
 	t.Run("a POST is not sent again", func(t *testing.T) {
 		p := p.in(t)
 		p.set("method", "POST")

@@ -17,7 +17,8 @@ const $ = (id) => document.getElementById(id);
 const form = new Form($('form'), $('json'), $('json-wrong'), $('headers'));
 const waterfall = new Waterfall($('attempts'), $('axis'), $('table-rows'));
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
-const firstLines = 400; // height in pixels of the headline, an attempt and the start of a body
+// Heights in pixels: of the headline, an attempt and the start of a body, and of the same with three attempts.
+const [firstLines, manyLines] = [400, 700];
 let service = { grpc: '', tls: false, token: false, version: '' };
 let current = null; // the fetch on display
 let control = null; // aborts the fetch in flight; null if there is none
@@ -40,6 +41,7 @@ function sent() {
 
 async function run() {
   if (control) return;
+  form.accept();
   const wrong = form.wrong();
   if (wrong) {
     clear();
@@ -54,7 +56,8 @@ async function run() {
   current = fetch;
   control = new AbortController();
   running(true);
-  if (apart()) goTo($('headline'));
+  if (apart(firstLines)) goTo($('headline'));
+  else if (apart(manyLines)) show($('headline'));
   announce('Running.');
   const ticking = setInterval(() => {
     waterfall.tick(fetch);
@@ -70,11 +73,11 @@ async function run() {
   finish(fetch);
 }
 
-// apart reports whether the first lines of the result are out of view below the form. The page then
+// apart reports whether that much of the result is out of view below the form. The page then
 // goes to the result, and the result has buttons to cancel and to go back.
-function apart() {
+function apart(height) {
   const { top } = $('headline').getBoundingClientRect();
-  const away = top < 0 || top + firstLines > innerHeight;
+  const away = top < 0 || top + height > innerHeight;
   $('result').classList.toggle('apart', away);
   return away;
 }
@@ -89,6 +92,10 @@ function showWait(fetch) {
 // goTo moves the view and the focus to an element.
 function goTo(element) {
   element.focus({ preventScroll: true });
+  show(element);
+}
+
+function show(element) {
   element.scrollIntoView({ behavior: calm.matches ? 'instant' : 'smooth', block: 'start' });
 }
 
@@ -134,6 +141,7 @@ function finish(fetch) {
   $('outcome').hidden = false;
   const head = headline(fetch);
   say(head.state, head.text);
+  form.refuse(fetch.refused?.violations || []);
   $('save').disabled = !fetch.attempts.some((a) => a.hops.length > 0);
   announce(`${head.text}.${fetch.refused ? ` ${visible(fetch.refused.message)}` : ''}`);
 }

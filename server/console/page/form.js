@@ -1,7 +1,7 @@
 // The request as fields and as JSON. The JSON is authoritative: each field reads and
 // writes one path in it. Paths without a field are kept.
 
-import { base64, bytesOf, el } from './text.js';
+import { base64, bytesOf, el, visible } from './text.js';
 
 // Wrong is thrown for a value that cannot be sent.
 export class Wrong extends Error {}
@@ -131,7 +131,7 @@ function set(object, path, value) {
 // Form keeps the fields and the JSON text of one request in sync.
 export class Form {
   constructor(root, text, note, headers) {
-    Object.assign(this, { root, text, note, headers, request: {}, changed: () => {} });
+    Object.assign(this, { root, text, note, headers, request: {}, changed: () => {}, refused: [] });
     this.fields = [...root.querySelectorAll('[data-path]')];
     for (const field of this.fields) field.addEventListener('input', () => this.fromField(field));
     text.addEventListener('input', () => this.fromText());
@@ -148,6 +148,21 @@ export class Form {
   set(field, value) {
     field.value = value;
     this.fromField(field);
+  }
+
+  // refuse marks the fields that the service has refused, until the next run.
+  refuse(violations) {
+    for (const { field: path, description } of violations) {
+      const field = this.fields.find((f) => this.path(f) === path && !f.hasAttribute('aria-invalid'));
+      if (!field) continue;
+      this.mark(field, visible(description));
+      this.refused.push(field);
+    }
+  }
+
+  // accept removes these marks.
+  accept() {
+    for (const field of this.refused.splice(0)) this.mark(field, '');
   }
 
   // wrong returns the first field with an invalid value, or null.

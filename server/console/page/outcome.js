@@ -18,10 +18,17 @@ export function headline(fetch) {
   if (fetch.refused) return { state: 'bad', text: 'Not fetched' };
   const o = fetch.outcome;
   const [state, word] = kinds[o.kind] || ['warn', short(o.kind)];
-  const what = o.error ? short(o.error.error_class) : `${o.response?.status_code ?? ''}`;
-  const next = notSentAgain(o.error) ? '; not sent again, because it may have taken effect' : '';
+  const status = o.response?.status_code;
+  const what = o.error ? `${short(o.error.error_class)}${status ? `, status ${status},` : ''}` : `${status ?? ''}`;
   const attempts = `${o.attempt_count || 0} ${o.attempt_count === 1 ? 'attempt' : 'attempts'}`;
-  return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}${next}` };
+  return { state, text: `${word}: ${what} after ${attempts}, ${time(seconds(o.total_duration))}${advice(o.error)}` };
+}
+
+// advice says what a failure means for a later fetch.
+function advice(e) {
+  if (!e) return '';
+  if (notSentAgain(e)) return '; not sent again, because it may have taken effect';
+  return e.retryable ? '; a later fetch may succeed' : '; do not fetch it again: that will fail, too';
 }
 
 // notSentAgain reports whether a failure may pass, and repeating the request could repeat its effect.
@@ -35,8 +42,7 @@ export function draw(fetch, into, announce) {
   if (fetch.refused) parts.push(...refusal(fetch.refused));
   if (fetch.cancelled) parts.push(el('p', {}, 'You cancelled the call. The service cancels the fetch and closes its connection, so there is no outcome.'));
   const body = fetch.outcome ? bodyOf(fetch, announce) : [];
-  if (fetch.outcome?.error) parts.push(facts(fetch), ...body); // why it failed, then what the origin says
-  else if (fetch.outcome) parts.push(...body, facts(fetch));
+  if (fetch.outcome) parts.push(...body, facts(fetch));
   if (fetch.outcome) parts.push(...stored(fetch.outcome.stored_object), ...records(fetch.outcome.records || []), ...response(fetch));
   into.replaceChildren(...parts);
 }
