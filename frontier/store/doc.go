@@ -4,8 +4,8 @@
 // [Open] opens a SQLite or PostgreSQL database and migrates its schema. [Queue.Put] adds URLs. A
 // worker then repeats four steps:
 //
-//  1. [Queue.Claim] leases ready URLs of the hosts that are due: one of each, unless SetHost allowed
-//     more.
+//  1. [Queue.Claim] leases ready URLs of the hosts that are due: one of each, unless SetHost or
+//     [ClaimParams].Ahead allows more. [Queue.GoOn] permits those behind the first.
 //  2. [Queue.Extend] extends the lease while the fetch makes progress. [Store.DelayHosts] reports
 //     requests to other hosts, and [Store.Block] a host that asked for a pause. To follow a
 //     redirect to another host, the worker gets it from [Store.Reserve], returns it with
