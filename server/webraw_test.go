@@ -400,6 +400,7 @@ func TestRawBreaks(t *testing.T) {
 func TestRawOverHTTP10(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	address, page := strings.TrimPrefix(r.URL, "http://"), r.Origin.URL("http", "/s/k/")
 	for _, row := range []struct {
 		name, script string
 		length       int64 // announced
@@ -412,10 +413,10 @@ func TestRawOverHTTP10(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			conn, err := net.Dial("tcp", strings.TrimPrefix(r.URL, "http://"))
+			conn, err := net.Dial("tcp", address)
 			must(t, err)
 			defer func() { _ = conn.Close() }()
-			_, _ = fmt.Fprintf(conn, "GET /v1/raw?url=%s HTTP/1.0\r\nHost: localhost\r\nFetchd-Request: {}\r\n\r\n", url.QueryEscape(r.Origin.URL("http", "/s/k/"+row.script)))
+			_, _ = fmt.Fprintf(conn, "GET /v1/raw?url=%s HTTP/1.0\r\nHost: localhost\r\nFetchd-Request: {}\r\n\r\n", url.QueryEscape(page+row.script))
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			must(t, err)
 			defer func() { _ = resp.Body.Close() }()
