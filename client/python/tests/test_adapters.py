@@ -39,9 +39,23 @@ class Adapters(Case):
         ("bad-status-line", fetchd.PermanentError),
     ]
 
+    # What a client adds to each fetch, which must not reach another host.
+    defaults = [
+        ("headers", {"Authorization": "secret"}),
+        ("headers", {"X-Api-Key": "secret"}),
+        ("params", {"key": "secret"}),
+        ("cookies", {"session": "secret"}),
+        ("auth", ("secret", "word")),
+    ]
+
     def setUp(self):
         self.client = fetchd.Client(self.service.target)
         self.addCleanup(self.client.close)
+
+    def to_another_host(self, name):
+        """Returns a URL that redirects to another host."""
+        end = f"{self.origin.base.replace('127.0.0.1', 'localhost')}/s/{self.key(name)}/200"
+        return f"{self.origin.base}/s/{self.key(name)}-first/302:header=Location={urllib.parse.quote(end, safe='')}"
 
     def failing(self, listener, steps, name):
         return self.origin.listeners[listener] + "/" if listener else self.url(name.replace(" ", "-"), steps)
@@ -163,6 +177,22 @@ class RequestsTest(Adapters):
         self.assertEqual([(past.url, past.is_redirect, past.request.headers["Authorization"]) for past in response.history], [(hop, True, "secret")])
         self.assertNotIn("Authorization", response.request.headers)
         self.assertNotIn("secret", response.text)
+
+    def test_defaults_of_the_client(self):
+        """They would reach each host to which a redirect leads."""
+        for default, value in self.defaults:
+            text = f"the client has {default}, .* set {default} of the Session"
+            with self.subTest(f"{default} {value}"), fetchd.Client(self.service.target, **{default: value}) as client:
+                with self.assertRaisesRegex(ValueError, text):
+                    FetchdAdapter(client)
+            for stream in False, True:
+                name = f"{default}-{stream}"
+                with self.subTest(f"{default} {value}", stream=stream), fetchd.Client(self.service.target) as client:
+                    self.session.mount("http://", FetchdAdapter(client))
+                    setattr(client, default, value)
+                    with self.assertRaisesRegex(ValueError, text):
+                        self.session.get(self.to_another_host(name), stream=stream)
+                    self.assertEqual(self.seen(name), [])
 
     def test_max_redirects(self):
         for limit, hops in (2, 2), (30, 25):
@@ -336,6 +366,33 @@ class HttpxTest(Adapters):
             self.assertEqual(self.seen(name)[-1]["header"]["Cookie"], ["hop=1"])
 
         self.run_both(work)
+
+    def test_defaults_of_the_client(self):
+        """They would reach each host to which a redirect leads."""
+
+        async def asynchronously(client, through, url):
+            async with client, httpx.AsyncClient(transport=through, follow_redirects=True) as http:
+                await http.get(url)
+
+        def synchronously(client, through, url):
+            with client, httpx.Client(transport=through, follow_redirects=True) as http:
+                http.get(url)
+
+        ways = [
+            (fetchd.Client, FetchdTransport, synchronously),
+            (fetchd.AsyncClient, AsyncFetchdTransport, lambda *args: asyncio.run(asynchronously(*args))),
+        ]
+        for kind, transport, get in ways:
+            for default, value in self.defaults:
+                text, name = f"the client has {default}, .* set {default} of the Session", f"{kind.__name__}-{default}"
+                client = kind(self.service.target)
+                through = transport(client)
+                setattr(client, default, value)
+                with self.subTest(f"{kind.__name__} {default} {value}"), self.assertRaisesRegex(ValueError, text):
+                    get(client, through, self.to_another_host(name))
+                self.assertEqual(self.seen(name), [])
+                with self.subTest(f"{transport.__name__} {default} {value}"), self.assertRaisesRegex(ValueError, text):
+                    transport(client)
 
     def test_refused(self):
         """Whatever cannot work is refused at once, as in httpx."""

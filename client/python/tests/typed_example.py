@@ -100,6 +100,6 @@ def main() -> None:
     with fetchd.Client("127.0.0.1:8080", token="secret", base_url="https://example.com/v1", **defaults) as client:
         client.headers.update({"X-A": "1"})
         fetch(client, "https://example.com/")
-        with httpx.Client(transport=FetchdTransport(client)) as http:
+        with fetchd.Client("127.0.0.1:8080") as plain, httpx.Client(transport=FetchdTransport(plain)) as http:
             http.get("https://example.com/")
     asyncio.run(asynchronously())

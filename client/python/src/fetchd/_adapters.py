@@ -42,6 +42,15 @@ def check_client(adapter: object, client: object, kind: type) -> None:
     """Refuses a client of the other kind, or none, before the first request."""
     if not isinstance(client, kind):
         raise TypeError(f"client is {type(client).__name__}: {type(adapter).__name__} needs a fetchd.{kind.__name__}")
+    check_defaults(client)
+
+
+def check_defaults(client: Any) -> None:
+    """Refuses a client that adds something to each request. A guest follows redirects with one request
+    each, so that another host would get it."""
+    for name in ("headers", "params", "cookies", "auth"):
+        if getattr(client, name):
+            raise ValueError(f"the client has {name}, which every redirect would send to its host: set {name} of the Session of requests, or of the client of httpx, and give the adapter a fetchd client without")
 
 
 def failure(error: FetchdError, method: str, policies: Policies) -> Tuple[str, str]:

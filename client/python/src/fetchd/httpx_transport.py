@@ -121,7 +121,8 @@ class FetchdTransport(httpx.BaseTransport):
     """
 
     def __init__(self, client: Client, **policies: Unpack[Policies]):
-        """client: the client to use; the transport does not close it.
+        """client: the client to use, without headers, params, cookies and auth; the transport does not
+            close it.
         policies: for all requests. The timeouts of httpx set connect_timeout, and
             header_timeout and idle_timeout."""
         _adapters.check_client(self, client, Client)
@@ -131,6 +132,7 @@ class FetchdTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         try:
             options = _options(request, request.read(), self._policies)
+            _adapters.check_defaults(self._client)
             got = self._client.stream(request.method, _adapters.without_userinfo(str(request.url)), **options)
             if not got.status_code:
                 got.read()  # raises the error
@@ -151,6 +153,7 @@ class AsyncFetchdTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         try:
             options = _options(request, await request.aread(), self._policies)
+            _adapters.check_defaults(self._client)
             got = await self._client._opening(request.method, _adapters.without_userinfo(str(request.url)), options).open()
             if not got.status_code:
                 await got.read()  # raises the error

@@ -80,7 +80,7 @@ class FetchdAdapter(BaseAdapter):
     """
 
     def __init__(self, client: Client, **policies: Unpack[Policies]):
-        """client: the client to use; the adapter does not close it.
+        """client: the client to use, without headers, params, cookies and auth; the adapter does not close it.
         policies: for all requests, without redirect_policy. The timeout of a request sets
             connect_timeout, and header_timeout and idle_timeout, as in requests."""
         super().__init__()
@@ -108,6 +108,7 @@ class FetchdAdapter(BaseAdapter):
         options["headers"] = _adapters.forwarded(request.headers.items(), urlsplit(url).netloc)
         options["redirect_policy"] = {"follow": False}
         got: Union[Response, StreamResponse]
+        _adapters.check_defaults(self._client)
         try:
             body = _body(request.body)
             if body:
