@@ -153,6 +153,11 @@ func (c *claims) claim() (int, error) {
 		c.giveBack(taken)
 		return 0, err
 	}
+	for _, one := range taken { // also those that are parked
+		if !one.Behind {
+			c.slowStart.add(1)
+		}
+	}
 	for len(ready) > 0 {
 		n := 1
 		for n < len(ready) && ready[n].Behind {
@@ -160,7 +165,6 @@ func (c *claims) claim() (int, error) {
 		}
 		c.start(ready[:n], asked, until)
 		ready = ready[n:]
-		c.slowStart.add(1)
 	}
 	return len(taken), nil
 }

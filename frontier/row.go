@@ -45,10 +45,11 @@ func (c *Config) ahead() time.Duration {
 
 // run runs the visits of a row.
 func (r *row) run() {
-	if len(r.rest) > 1 {
+	v := r.next()
+	if len(r.rest) > 0 { // nothing else uses it yet
 		defer time.AfterFunc(time.Until(r.asked.Add(r.config.ahead())), r.giveBackRest).Stop()
 	}
-	for v := r.next(); v != nil; v = r.next() {
+	for ; v != nil; v = r.next() {
 		e := v.run()
 		ended := time.Now()
 		if !e.plain() || v.leftHost {

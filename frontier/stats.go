@@ -44,7 +44,7 @@ type Record struct {
 
 // Stats counts what one worker has done since it started.
 type Stats struct {
-	Open      int64 // URLs that it holds now
+	Open      int64 // visits in flight; a row of URLs of one host is one
 	Completed int64 // fetched
 	Failed    int64 // to be tried again later
 	Dead      int64 // not to be tried again

@@ -187,7 +187,7 @@ const allRedirects = 20
 func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepared) (found []denied) {
 	rules := &policy.Request
 	if policy.Nothing {
-		return []denied{{"url", "name_not_allowed", "is forbidden", "permits nothing"}}
+		found = append(found, denied{"url", "name_not_allowed", "is forbidden", "permits nothing"})
 	}
 	one := func(field, reason, value string, permitted []string) {
 		if permitted != nil && value != "" && !slices.Contains(permitted, value) {

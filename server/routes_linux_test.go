@@ -26,11 +26,13 @@ policies:
   one: {egress: {route: a, routes: [b], allow-addresses: [127.0.0.1], PORTS}}
   two: {egress: {route: b, allow-addresses: [127.0.0.1], PORTS}}
   trial: {mode: report, egress: {route: b}}
+  nothing: {mode: report, permit: nothing}
   none: {egress: {allow-addresses: [127.0.0.1], PORTS}}
 callers:
 - {caller: alice, policy: one}
 - {caller: bob, policy: two}
 - {caller: dora, policy: trial}
+- {caller: nora, policy: nothing}
 default: none
 `
 
@@ -70,6 +72,7 @@ func TestEgressRoutes(t *testing.T) {
 		{"one that another policy permits", "b", "http", "/s/k/200", "a", ""},
 		{"one that another policy permits, in mode report", "d", "http", "/s/k/200", "a", ""},
 		{"that of the policy, in mode report", "d", "http", "/s/k/200", "", "127.0.0.3"},
+		{"one that does not exist, of a policy that permits nothing in mode report", "n", "http", "/s/k/200", "vpn", ""},
 		{"no route", "e", "http", "/s/k/200", "", "127.0.0.1"},
 		{"one without a route", "e", "http", "/s/k/200", "b", ""},
 		{"one that does not exist", "a", "http", "/s/k/200", "c", ""},
@@ -80,7 +83,7 @@ func TestEgressRoutes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			callers := &roster{names: map[string]string{"a": "alice", "b": "bob", "d": "dora", "e": "eve"}}
+			callers := &roster{names: map[string]string{"a": "alice", "b": "bob", "d": "dora", "e": "eve", "n": "nora"}}
 			r := newRig(t, callers.change)
 			r.Service.SetPolicies(policySet(t, r, routedPolicies))
 			for _, token := range []string{"a", "b", "e"} { // the pool is warm from each

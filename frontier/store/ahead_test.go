@@ -43,6 +43,9 @@ func TestAhead(t *testing.T) {
 			{"no delay", 0, nil, maxRow},
 			{"a short delay", 5 * time.Millisecond, nil, maxRow},
 			{"a delay at which fewer would start in time", 6 * time.Millisecond, nil, 1},
+			{"slow answers", 0, func(f *fixture, host string) {
+				f.exec(`UPDATE hosts SET fetch_count = 10, duration_ms = 60 WHERE host = ?`, host)
+			}, 1},
 			{"a Crawl-delay", 0, func(f *fixture, host string) {
 				must(f.t, f.SetHost(f.t.Context(), host, HostParams{CrawlDelay: new(time.Minute)}))
 			}, 1},
@@ -186,8 +189,12 @@ func TestGoOn(t *testing.T) {
 			{name: "more at a time", set: func(host string) error { return f.SetHost(t.Context(), host, HostParams{MaxInFlight: new(4)}) }},
 			{name: "a deferral", set: func(host string) error { return f.Defer(t.Context(), "http://"+host, time.Hour) }},
 			{name: "a block", set: func(host string) error { return f.Block(t.Context(), host, time.Hour) }, ok: true, wait: time.Hour},
-			{name: "a lost lease", set: func(host string) error { f.expire(); _, err := f.Reap(t.Context()); return err }},
 			{name: "a request of another worker", set: func(host string) error { return f.DelayHosts(t.Context(), []string{host}) }, ok: true},
+			{name: "a lease that is over", set: func(host string) error {
+				f.exec(`UPDATE urls SET lease_until = 1 WHERE url = ?`, "http://"+host+"/00")
+				return nil
+			}},
+			{name: "a lost lease", set: func(host string) error { f.expire(); _, err := f.Reap(t.Context()); return err }},
 		} {
 			t.Run(row.name, func(t *testing.T) {
 				f, host := f.in(t), fmt.Sprintf("h%d.test", i)

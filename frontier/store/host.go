@@ -240,7 +240,7 @@ func (s *core) GoOn(ctx context.Context, c Claim) (wait time.Duration, ok bool, 
 	ok, err = s.db.One(ctx, `SELECT {max}(next_at, blocked_until) - {now} FROM hosts WHERE host = ? AND NOT paused AND max_in_flight = 1
 			AND {max}(COALESCE(delay_ms, ?), crawl_delay_ms) = ? AND {max}(http_deferred_until, https_deferred_until) <= {now}
 			AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused')
-			AND EXISTS (SELECT 1 FROM urls WHERE id = ? AND token = ? AND status = 'fetching')`, []any{c.Host, s.delayMS, millis(c.Delay), c.ID, c.Token}, span{&wait})
+			AND EXISTS (SELECT 1 FROM urls WHERE id = ? AND token = ? AND status = 'fetching' AND lease_until > {now})`, []any{c.Host, s.delayMS, millis(c.Delay), c.ID, c.Token}, span{&wait})
 	if err != nil {
 		return 0, false, fmt.Errorf("look whether host %s is open: %w", c.Host, err)
 	}

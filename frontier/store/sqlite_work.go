@@ -91,7 +91,7 @@ func (c *Claim) columns() []any {
 func (t tx) due(limit int, ahead time.Duration) ([]dueHost, error) {
 	rows, err := t.Query(`SELECT `+claimColumns+`, h.id, h.host, {now}, max(h.next_at, h.blocked_until), h.http_deferred_until, h.https_deferred_until,
 			CASE WHEN h.paused THEN 0 ELSE max(0, h.max_in_flight - h.in_flight) END, max(COALESCE(h.delay_ms, ?2), h.crawl_delay_ms),
-			CASE WHEN h.max_in_flight = 1 AND ?3 / (1 + max(COALESCE(h.delay_ms, ?2), h.crawl_delay_ms)) >= ?4 THEN ?4 ELSE 1 END
+			CASE WHEN h.max_in_flight = 1 AND ?3 / (1 + max(COALESCE(h.delay_ms, ?2), h.crawl_delay_ms) + h.duration_ms / max(1, h.fetch_count)) >= ?4 THEN ?4 ELSE 1 END
 		FROM hosts h LEFT JOIN urls u ON NOT h.paused AND h.in_flight < h.max_in_flight AND max(h.next_at, h.blocked_until, h.http_deferred_until, h.https_deferred_until) <= {now}
 			AND u.id = (SELECT id FROM urls WHERE host_id = h.id AND status IN ('pending', 'failed') ORDER BY priority DESC, ready_at, id LIMIT 1) AND u.ready_at <= {now}
 		WHERE h.due_at <= {now} AND NOT EXISTS (SELECT 1 FROM settings WHERE name = 'paused') ORDER BY h.due_at LIMIT ?1 + 0`, limit, t.delayMS, millis(ahead), maxRow)

@@ -55,7 +55,7 @@ type Judge struct {
 // whether the request is denied, which mode report does only for a route: it is open to those policies only that name it.
 func (j *Judge) Deny(reason, host string) bool {
 	d := Denial{Policy: j.began.Name, Reason: reason, Host: host, Reported: j.began.Report && reason != EgressRoute}
-	if j.began.Nothing {
+	if j.began.Nothing && reason != EgressRoute {
 		d.Rule = egress.Nothing
 	}
 	j.record(d)

@@ -46,7 +46,7 @@ type answer struct {
 	caller      string                    // its name; empty without one
 	raw         bool                      // the answer is a body as bytes
 	broken      bool                      // the answer must end abnormally
-	toReset     *wire.Conn                // then this connection is reset: HTTP/1.0 has no other way to show it; nil: a later version
+	http10      *wire.Conn                // nil: a later version than HTTP/1.0, which can show that a body broke only by a reset of its connection
 	stalled     bool                      // the caller read nothing for stall
 }
 
@@ -218,7 +218,6 @@ func (a *answer) fail(st *status.Status) {
 // abort ends an answer so that the client sees that it is not complete.
 func (a *answer) abort() {
 	if a.broken {
-		a.toReset.Reset()
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends this request alone
 	}
 }

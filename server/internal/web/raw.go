@@ -48,8 +48,8 @@ var rawMode = calls.Mode{Unblocked: math.MaxInt, Copies: 1}
 // and the body.
 func (a *answer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchRequest, error) {
 	a.raw = true
-	if !r.ProtoAtLeast(1, 1) { // it has neither chunks nor trailers
-		a.toReset = wire.ConnOf(r.Context())
+	if !r.ProtoAtLeast(1, 1) {
+		a.http10 = wire.ConnOf(r.Context())
 	}
 	sent := r.Header.Values(requestHeader)
 	if len(sent) == 0 && secure.Bearer(r.Header.Values("Authorization")) == "" {
@@ -265,7 +265,9 @@ func (a *rawAnswer) startBody() {
 	if a.digest {
 		trailers += ", Fetchd-Sha256"
 	}
-	if a.toReset == nil {
+	if a.http10 != nil { // it has neither chunks nor trailers
+		a.http10.ResetsOnClose(true)
+	} else {
 		header.Set("Trailer", trailers)
 	}
 	header.Set("Fetchd-Id", a.id)
@@ -357,8 +359,11 @@ func (a *rawAnswer) finish(o *wire.Outgoing, out *pb.FetchOutcome) error {
 	if sum := out.GetBodySummary().GetSha256(); sum != "" && success {
 		header.Set("Fetchd-Sha256", sum)
 	}
-	if a.started {
-		return nil // these are trailers
+	if a.started { // these are trailers
+		if a.http10 != nil {
+			a.http10.ResetsOnClose(false)
+		}
+		return nil
 	}
 	header.Set("Fetchd-Id", out.GetFetchId())
 	a.setResponse(out.GetFinalUrl(), out.GetResponse())

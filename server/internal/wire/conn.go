@@ -58,15 +58,16 @@ func ConnOf(ctx context.Context) *Conn {
 	return nil
 }
 
-// Reset closes the connection, so that the peer sees an error and not an end of file; c may be nil.
-func (c *Conn) Reset() {
-	if c == nil {
-		return
+// ResetsOnClose makes every close of the connection a reset, also that of a process that is killed: the peer sees an
+// error and not an end of file. Or it ends that.
+func (c *Conn) ResetsOnClose(on bool) {
+	seconds := -1
+	if on {
+		seconds = 0
 	}
 	if tcp, ok := c.Conn.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // if it fails, the connection is closed already
+		_ = tcp.SetLinger(seconds) // if it fails, the connection is closed already
 	}
-	_ = c.Close() // as above
 }
 
 // Drop closes the connection; c may be nil.

@@ -377,7 +377,7 @@ BEGIN
         FOR h IN
             SELECT o.id, o.open, o.room, o.most, o.due, o.http, o.https, array_agg(f.id ORDER BY f.place) AS ids, count(f.id) AS n, max(f.ready_at) > t AS late, sum(f.crash_count) AS crashes
             FROM (SELECT id, CASE WHEN max_in_flight = 1 AND room = 1 AND GREATEST(http_deferred_until, https_deferred_until) <= t
-                            AND p_ahead_ms / (1 + frontier_delay(delay_ms, crawl_delay_ms, p_delay_ms)) >= p_row
+                            AND p_ahead_ms / (1 + frontier_delay(delay_ms, crawl_delay_ms, p_delay_ms) + duration_ms / GREATEST(1, fetch_count)) >= p_row
                         THEN GREATEST(1, LEAST(p_row, p_rows / cardinality(locked))) ELSE LEAST(room, share) END AS most,
                     room > 0 AND NOT paused AND GREATEST(next_at, blocked_until) <= t AS open, room,
                     CASE WHEN room > 0 AND NOT paused THEN GREATEST(next_at, blocked_until) END AS due,
