@@ -76,10 +76,6 @@ func newRun(ctx context.Context, c *Command, p *cli.Program) (*Run, error) {
 	if d.dir, err = openFolder(c.Dir); err != nil {
 		return nil, err
 	}
-	if d.naming, err = newNaming(d.dir, d.entries, d.sums); err != nil {
-		d.dir.close()
-		return nil, err
-	}
 	if c.LimitRate != nil {
 		d.limit = &limiter{rate: int64(*c.LimitRate)}
 	}
@@ -87,6 +83,11 @@ func newRun(ctx context.Context, c *Command, p *cli.Program) (*Run, error) {
 		d.json = p.Out
 	}
 	d.board = &board{out: &cli.Printer{W: p.Err}, paint: p.Painter(p.Err), quiet: c.Quiet, files: len(d.entries), started: time.Now()}
+	d.dir.say = func(err error) { (&cli.Printer{W: d.board}).Printf("%s\n", cli.Escape(fmt.Sprint(err))) }
+	if d.naming, err = newNaming(d.dir, d.entries, d.sums); err != nil {
+		d.dir.close()
+		return nil, err
+	}
 	if !c.Quiet && cli.IsTerminal(p.Err) && p.Env("TERM") != "dumb" {
 		d.board.draws, d.board.size = true, func() (columns, rows int) { return cli.TerminalSize(p.Err) }
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -23,8 +24,14 @@ type folder struct {
 	// Tests use it to end a run at any point.
 	step func(string) error
 
+	// say is told once that the record of URLs cannot be read or written. It may be nil.
+	say func(error)
+
 	mu   sync.Mutex
-	urls map[string]string // URL of each finished file, by name; see [folder.record]
+	said bool
+	urls map[string]string // URL of each finished file, by name, as far as the record was read; "" if not known
+	file fs.FileInfo       // the record that was read
+	read int64             // its bytes that need not be read again
 }
 
 // openFolder opens a directory, and creates it if it does not exist.
@@ -221,86 +228,136 @@ func (d *folder) writeSidecar(name string, s sidecar, lasting bool) error {
 	return d.sync()
 }
 
-// urlsName is the file that has a line of JSON for each finished file. A URL may contain a secret, so
-// nobody else can read it.
+// urlsName is the record: a file that has a line of JSON for each finished file. Lines are only appended, so
+// that several runs can write it.
 const urlsName = ".fetchctl-urls"
 
 // fileURL is a line of it. The last line of a name counts.
 type fileURL struct {
 	Name string `json:"name"`
-	URL  string `json:"url"`
+	URL  string `json:"url"` // empty if it is not known
 }
 
-// readURLs reads the URLs of finished files. A line that a killed run left incomplete is ignored.
+// readURLs reads what the record has got since it was last read. Its error is also said. The caller holds mu.
 func (d *folder) readURLs() error {
 	f, err := d.open(urlsName, os.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		if d.urls = nil; errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return d.trouble("read", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	d.urls = make(map[string]string)
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxSidecar)
-	for lines.Scan() {
+	info, err := f.Stat()
+	if err != nil {
+		return d.trouble("read", err)
+	}
+	if d.urls == nil || !os.SameFile(info, d.file) || info.Size() < d.read {
+		d.urls, d.file, d.read = make(map[string]string), info, 0
+	}
+	lines := bufio.NewReaderSize(io.NewSectionReader(f, d.read, math.MaxInt64-d.read), maxSidecar)
+	for at, long := d.read, false; ; {
+		text, err := lines.ReadSlice('\n')
+		at += int64(len(text))
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = true // no line of ours
+			continue
+		}
 		var line fileURL
-		if json.Unmarshal(lines.Bytes(), &line) == nil {
+		if !long && json.Unmarshal(text, &line) == nil && cleanName(line.Name) == line.Name {
 			d.urls[line.Name] = line.URL
 		}
+		switch {
+		case errors.Is(err, io.EOF): // the last line may be incomplete
+			return nil
+		case err != nil:
+			d.urls = nil
+			return d.trouble("read", err)
+		}
+		d.read, long = at, false
 	}
-	return lines.Err()
+}
+
+// trouble says once that the record cannot be used.
+func (d *folder) trouble(what string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	err = fmt.Errorf("%s %s: %w", what, urlsName, err)
+	if d.say != nil && !d.said {
+		d.say(err)
+	}
+	d.said = true
+	return err
 }
 
 // finished returns the URLs of the finished files that are still there, by name.
-func (d *folder) finished() (map[string]string, error) {
-	if err := d.readURLs(); err != nil {
-		return nil, err
-	}
+func (d *folder) finished() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	finished := make(map[string]string)
+	if d.readURLs() != nil {
+		return finished
+	}
 	for name, url := range d.urls {
-		if there, err := d.exists(name); err == nil && there {
+		if there, err := d.exists(name); url != "" && err == nil && there {
 			finished[name] = url
 		}
 	}
-	return finished, nil
+	return finished
 }
 
 // urlOf returns the URL of a finished file, or "" if it is not known.
 func (d *folder) urlOf(name string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.readURLs() != nil {
+		return ""
+	}
 	return d.urls[name]
 }
 
-// record notes the URL of a finished file. Each line is written behind a line end of its own, because a
-// killed run may have left a line without one.
-func (d *folder) record(name, url string) error {
+// record notes the URL of a finished file. The file counts also if that fails, but then its URL is not known.
+func (d *folder) record(name, url string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.urls[name] == url {
-		return nil
+	_ = d.appendURL(name, url) // it was said
+}
+
+// forget ensures that the record does not have another URL for a name that is about to get the file of this one.
+// A record that cannot be read may have one for a file that is there.
+func (d *folder) forget(name, url string, there bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := d.readURLs()
+	if known := d.urls[name]; known != "" && known != url || err != nil && there {
+		return d.appendURL(name, "")
 	}
+	return nil
+}
+
+// appendURL appends a line behind a line end of its own, because a killed run may have left a line without one.
+// Its error is also said. The caller holds mu.
+func (d *folder) appendURL(name, url string) error {
 	line, err := json.Marshal(fileURL{name, url})
 	if err != nil {
 		return err
 	}
-	return d.change("write "+urlsName, func() error {
-		f, err := d.root.OpenFile(urlsName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	err = d.change("write "+urlsName, func() error {
+		f, err := d.open(urlsName, os.O_WRONLY|os.O_APPEND)
+		if errors.Is(err, fs.ErrNotExist) {
+			f, err = d.root.OpenFile(urlsName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+		}
 		if err != nil {
 			return err
 		}
 		_, err = f.Write(append([]byte("\n"), line...))
-		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-			return err
-		}
-		if d.urls == nil {
-			d.urls = make(map[string]string)
-		}
-		d.urls[name] = url
-		return nil
+		return errors.Join(err, f.Sync(), f.Close())
 	})
+	if err != nil {
+		return d.trouble("write", err)
+	}
+	return nil
 }
 
 // unfinished returns the URLs of the unfinished files, by name.

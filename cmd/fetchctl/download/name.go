@@ -202,11 +202,7 @@ func newNaming(dir *folder, entries []*entry, sums map[string]string) (*naming, 
 		}
 		n.taken[fold(e.name)] = e.url
 	}
-	finished, err := dir.finished()
-	if err != nil {
-		return nil, cli.OutputError(err)
-	}
-	there := n.known(finished)
+	there := n.known(dir.finished())
 	for _, e := range entries {
 		if e.fixed {
 			continue

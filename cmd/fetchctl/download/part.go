@@ -21,6 +21,7 @@ const noteEvery = 256 << 10
 //   - The sidecar is created first and removed last. A part without a sidecar is not ours.
 //   - The sidecar records bytes only after they have been flushed.
 //   - Before old bytes are overwritten, the sidecar records that the part starts again.
+//   - Before the file gets its name, the record of URLs has no other URL for that.
 type part struct {
 	dir  *folder
 	name string // of the finished file
@@ -185,10 +186,15 @@ func (p *part) finish(force bool) error {
 	if err := p.flush(); err != nil {
 		return err
 	}
-	var err error
-	if force {
+	there, err := p.dir.exists(p.name)
+	if err == nil && (force || !there) {
+		err = p.dir.forget(p.name, p.said.URL, there)
+	}
+	switch {
+	case err != nil:
+	case force:
 		err = p.dir.rename(p.name+partEnding, p.name)
-	} else {
+	default:
 		err = p.dir.place(p.name+partEnding, p.name)
 	}
 	if err != nil {
@@ -198,9 +204,7 @@ func (p *part) finish(force bool) error {
 		return err
 	}
 	p.finished = true
-	if err := p.dir.record(p.name, p.said.URL); err != nil {
-		return errors.Join(err, p.file.Close())
-	}
+	p.dir.record(p.name, p.said.URL)
 	return errors.Join(p.dir.clear(p.name), p.file.Close())
 }
 
@@ -235,9 +239,7 @@ func tidy(dir *folder, name, url string) error {
 	case err != nil, there && !dir.same(name, name+partEnding):
 		return err
 	case there:
-		if err := dir.record(name, url); err != nil {
-			return err
-		}
+		dir.record(name, url)
 	}
 	return dir.clear(name)
 }

@@ -95,7 +95,6 @@ func TestPartKilledAnywhere(t *testing.T) {
 					wantUntouched(t, dir, tt.first, tt.second)
 				}
 				d := tempFolder(t, dir)
-				must(t, d.readURLs())
 				if there, _ := d.exists("file"); !there || tt.force {
 					if err := pull(d, tt.last, tt.force); err != nil {
 						t.Fatalf("killed at step %d: then %v", first, err)
@@ -139,6 +138,73 @@ func TestPartKilledAtTheEnd(t *testing.T) {
 		if !killed {
 			return
 		}
+	}
+}
+
+// Whatever the step at which a run ends, a file that replaced another one does not have that one's URL.
+func TestPartReplaces(t *testing.T) {
+	t.Parallel()
+	const before = "http://origin.test/before"
+	for _, tt := range []struct {
+		name         string
+		there, force bool
+		noRecord     bool // the record cannot be written, but the run goes on
+	}{
+		{"by force", true, true, false},
+		{"one that was removed", false, false, false},
+		{"by force, without a record", true, true, true},
+		{"one that was removed, without a record", false, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for step, running := 1, true; running; step++ {
+				dir := t.TempDir()
+				if tt.there {
+					must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("there"), 0o600))
+				}
+				tempFolder(t, dir).record("file", before)
+				d, n := tempFolder(t, dir), 0
+				d.step = func(what string) error {
+					if n++; !tt.noRecord && n >= step || tt.noRecord && what == "write "+urlsName {
+						return errKilled
+					}
+					return nil
+				}
+				running = pull(d, world{[]byte("new"), `"v"`}, tt.force) != nil && !tt.noRecord
+				got, _ := os.ReadFile(filepath.Join(dir, "file"))
+				if known := tempFolder(t, dir).urlOf("file"); string(got) == "new" && known == before {
+					t.Errorf("ended at step %d: the new file has the URL of the one before", step)
+				}
+			}
+		})
+	}
+}
+
+// Two runs write one record. Each reads it as it is now.
+func TestRecordOfTwoRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := tempFolder(t, dir), tempFolder(t, dir)
+	for _, tt := range []struct {
+		run  *folder
+		url  string
+		name string
+	}{
+		{a, "http://origin.test/u", "the first run"},
+		{b, "http://origin.test/v", "the second run"},
+		{a, "http://origin.test/u", "the first run again"},
+		{b, "http://origin.test/w", "the second run again"},
+	} {
+		tt.run.record("file", tt.url)
+		for _, d := range []*folder{a, b, tempFolder(t, dir)} {
+			if got := d.urlOf("file"); got != tt.url {
+				t.Errorf("%s: the file is of %q, want %q", tt.name, got, tt.url)
+			}
+		}
+	}
+	must(t, os.Remove(filepath.Join(dir, urlsName)))
+	if got := a.urlOf("file"); got != "" {
+		t.Errorf("without the record the file is of %q", got)
 	}
 }
 

@@ -137,7 +137,8 @@ func (t *transfer) alreadyThere(ctx context.Context) error {
 	}
 	t.result.SizeBytes = info.Size()
 	want := t.sums[t.entry.name]
-	switch known := t.dir.urlOf(t.entry.name); {
+	known := t.dir.urlOf(t.entry.name)
+	switch {
 	case want != "":
 	case known == t.entry.url:
 		return errAlreadyThere
@@ -156,6 +157,9 @@ func (t *transfer) alreadyThere(ctx context.Context) error {
 	}
 	if t.result.SHA256 != want {
 		return &refusal{"integrity", "exists, but does not have the digest in the list: remove it, or give --force", cli.ExitPermanent}
+	}
+	if known != t.entry.url {
+		t.dir.record(t.entry.name, t.entry.url)
 	}
 	return errAlreadyThere
 }
