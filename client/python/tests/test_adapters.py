@@ -269,6 +269,12 @@ class RequestsTest(Adapters):
         self.session.trust_env = True
         with unittest.mock.patch.dict("os.environ", {"REQUESTS_CA_BUNDLE": "other-ca.pem", "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}):
             self.assertEqual(self.session.get(self.url("a", "200")).status_code, 200)
+        with unittest.mock.patch.dict("os.environ", {"http_proxy": "http://user:p%40ss@127.0.0.1:1", "no_proxy": ""}):
+            self.assertEqual(self.session.get(self.url("b", "302/2/200", kind="r")).status_code, 200)
+            with self.assertRaisesRegex(requests.exceptions.InvalidHeader, "Proxy-Authorization"):
+                self.session.get(self.url("c", "200"), headers={"Proxy-Authorization": "own"})
+        for name, count in ("b", 3), ("c", 0):
+            self.assertEqual(["Proxy-Authorization" in seen["header"] for seen in self.seen(name)], [False] * count)
 
     def test_service_is_away(self):
         with fetchd.Client("127.0.0.1:1") as away:

@@ -19,9 +19,10 @@ from urllib.request import getproxies
 import requests
 import urllib3
 from requests.adapters import BaseAdapter
+from requests.auth import _basic_auth_str
 from requests.cookies import extract_cookies_to_jar
 from requests.structures import CaseInsensitiveDict
-from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_encoding_from_headers, select_proxy
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url, get_encoding_from_headers, select_proxy
 
 from . import _adapters, contract
 from ._response import Response
@@ -105,7 +106,7 @@ class FetchdAdapter(BaseAdapter):
         _check(request, verify, cert, proxies)
         url, method = _adapters.without_userinfo(request.url or ""), request.method or "GET"
         options = _adapters.options(self._policies, *_limits(timeout))
-        options["headers"] = _adapters.forwarded(request.headers.items(), urlsplit(url).netloc)
+        options["headers"] = _adapters.forwarded(_headers(request), urlsplit(url).netloc)
         options["redirect_policy"] = {"follow": False}
         got: Union[Response, StreamResponse]
         _adapters.check_defaults(self._client)
@@ -191,6 +192,13 @@ def _check(request: requests.PreparedRequest, verify: Union[bool, str], cert: An
     url = request.url or ""
     if select_proxy(url, proxies) not in (None, select_proxy(url, getproxies())):
         raise ValueError("proxies is not possible through fetchd: its operator sets a proxy, with --egress-proxy")
+
+
+def _headers(request: requests.PreparedRequest) -> Iterable[Tuple[str, str]]:
+    """Returns the headers without the password of a proxy of the environment, which requests adds to a redirect."""
+    user, password = get_auth_from_url(select_proxy(request.url or "", getproxies()) or "")
+    own = _basic_auth_str(user, password) if user else None
+    return [(name, value) for name, value in request.headers.items() if value != own or name.lower() != "proxy-authorization"]
 
 
 def _limits(timeout: Any) -> Tuple[Optional[float], Optional[float]]:
