@@ -8,7 +8,7 @@ import grpc
 
 from fetchd import _address, _convert, _pool, contract, errors
 from fetchd._body import Body
-from fetchd._client import check_size, ends_many, response_of, stream_request, task_of
+from fetchd._client import broken, check_size, ends_many, response_of, stream_request, task_of
 from fetchd._response import Headers, charset_of
 from fetchd._sync import StreamResponse
 
@@ -368,7 +368,7 @@ class PoolTest(unittest.TestCase):
         for code, text, sent, kind, says in [
             ("INTERNAL", "Received RST_STREAM with error code 2", True, errors.LostError, "permits less silence or shorter requests"),
             ("UNAVAILABLE", "Received http2 header with status: 504", False, errors.LostError, "a proxy in front of fetchd answered"),
-            ("UNAVAILABLE", "health check call failed", False, errors.UnavailableError, "or a proxy that cannot reach it"),
+            ("UNAVAILABLE", "health check call failed", False, errors.UnavailableError, "8080), or a proxy in front of fetchd cannot reach it"),
             ("UNIMPLEMENTED", "Received http2 header with status: 404", False, errors.ServiceError, "not the gRPC port of fetchd"),
             ("INTERNAL", "internal error", False, errors.ServiceError, "INTERNAL: internal error"),
         ]:
@@ -378,6 +378,32 @@ class PoolTest(unittest.TestCase):
                 error = errors.service_error(rpc, sent)
                 self.assertIs(type(error), kind)
                 self.assertIn(says, str(error))
+
+    def test_behind_a_proxy_that_answers(self):
+        """Tasks that were sent are lost, and others were not sent."""
+        rig = Streams()
+        tasks = rig.start(20)
+        rig.opened[0].next_message(), rig.opened[0].next_message()  # the hello, and 16 tasks
+        rig.opened[0].end(errors.LostError("UNAVAILABLE", "Received http2 header with status: 504", sent=True))
+        self.assertEqual({(type(task.error), task.error.sent) for task in tasks[:16]}, {(errors.LostError, True)})
+        self.assertEqual({(type(task.error), task.error.sent) for task in tasks[16:]}, {(errors.UnavailableError, False)})
+
+    def test_broken_fetch(self):
+        """What a call of Fetch raises before its first message."""
+        for code, text, once, kind, sent in [
+            ("INTERNAL", "Received RST_STREAM with error code 2", False, errors.LostError, True),
+            ("INTERNAL", "Received RST_STREAM with error code 2", True, errors.LostError, True),
+            ("CANCELLED", "Received RST_STREAM with error code 8", False, errors.LostError, True),
+            ("UNAVAILABLE", "Received http2 header with status: 502", False, errors.LostError, True),
+            ("UNAVAILABLE", "failed to connect", False, errors.UnavailableError, True),
+            ("UNAVAILABLE", "gone", True, errors.LostError, True),
+            ("UNAUTHENTICATED", "no token", True, errors.RefusedError, False),
+            ("UNIMPLEMENTED", "no such method", True, errors.ServiceError, False),
+        ]:
+            with self.subTest(f"{code} {text}", once=once):
+                rpc = mock.Mock(**{"code.return_value": grpc.StatusCode[code], "details.return_value": text, "trailing_metadata.return_value": ()})
+                error = broken(rpc, False, once, None)
+                self.assertEqual((type(error), error.sent), (kind, sent))
 
     def test_ended_without_outcome(self):
         (task,) = self.streams.start(1)

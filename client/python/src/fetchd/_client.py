@@ -380,8 +380,12 @@ def explain_request(fields: Mapping[str, Any]) -> Any:
 
 def broken(error: Any, answered: bool, once: bool, timeout: Optional[float]) -> ServiceError:
     """Returns the exception for a call of Fetch that ended with a status."""
-    failed = service_error(error, answered or once, timeout)
-    failed.sent = answered or failed.code not in _NOT_SENT
+    code = error.code()
+    sent = answered or code is None or code.name not in _NOT_SENT
+    # Without Check there may have been no connection.
+    lost = sent and (answered or once or code is not grpc.StatusCode.UNAVAILABLE)
+    failed = service_error(error, lost, timeout)
+    failed.sent = sent
     return failed
 
 

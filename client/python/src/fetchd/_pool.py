@@ -236,11 +236,14 @@ class Stream:
                 task.fail(self._lost(error))
         self.pool.wake(self)  # finished
         self.pool.open.discard(self)
+        unsent = error or UnavailableError("UNAVAILABLE", "the service ended the stream")
+        if isinstance(unsent, LostError):  # a proxy answered
+            unsent = UnavailableError(unsent.code, unsent.message)
         for task in queue:
             if (self.answered or again) and self.pool.closed is None:
                 self.pool.submit(task)
             else:
-                task.fail(error or UnavailableError("UNAVAILABLE", "the service ended the stream"))
+                task.fail(unsent)
         self.pool.fill()
 
     def _refused(self, error: Optional[Exception]) -> float:
