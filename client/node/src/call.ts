@@ -146,9 +146,9 @@ export class Exchange {
     if (head["grpc-status"] !== undefined) return; // an error in the form of headers alone
     if (status !== undefined && status >= 502 && status <= 504) {
       this.#settle(new ServiceError(codeOf(status), `a proxy in front of fetchd answered with HTTP status ${status}: it cannot reach fetchd, or permits less silence than the call had (docs/operating.md)`, true));
-      return;
+    } else {
+      this.#settle(new ServiceError(codeOf(status), `the server does not speak gRPC: HTTP status ${status}, Content-Type ${String(head["content-type"] ?? "none").slice(0, 64)}; ${otherPort}`, status !== 404));
     }
-    this.#settle(new ServiceError(codeOf(status), `the server does not speak gRPC: HTTP status ${status}, Content-Type ${String(head["content-type"] ?? "none").slice(0, 64)}; ${otherPort}`, status !== 404));
     this.cancel();
   }
 

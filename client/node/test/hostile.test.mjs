@@ -180,6 +180,19 @@ function clientOf(t, url, options) {
 /** soon fails instead of hanging. */
 const soon = { timeout: 20_000 };
 
+test("a call that a proxy answers is closed, also if the proxy leaves the body open", soon, async (t) => {
+  for (const status of [404, 502, 503, 504]) {
+    let closed;
+    const client = clientOf(t, await grpc((s) => {
+      closed = once(s, "close");
+      s.respond({ ":status": status });
+      s.write("<p>");
+    }));
+    await failure(client.fetch("http://a.example/"));
+    await closed;
+  }
+});
+
 test("Explain is repeated after UNAVAILABLE, because it fetches nothing", async () => {
   const client = new Client(await grpc((s, n) => (n < 3 ? s.respond({ ...head, "grpc-status": "14" }, { endStream: true }) : send(s, [frame(Buffer.from([0x08, 1]))]))));
   assert.equal((await client.explain({ error_classes: ["connect_refused"] })).kind, "success");
