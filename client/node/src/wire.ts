@@ -400,10 +400,10 @@ function show(value: unknown): string {
   return String(value);
 }
 
-/** headerList returns headers as the list of the contract: from a Headers, pairs, an object, or such a list. Numbers, booleans and arrays become text, as in fetch. */
+/** headerList returns headers as the list of the contract: from a Headers, pairs, an object, or such a list. Numbers, booleans, arrays, null and undefined become text, as in fetch. */
 export function headerList(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
-  const text = (given: unknown): unknown => (typeof given === "number" || typeof given === "boolean" || Array.isArray(given) ? String(given) : given);
+  const text = (given: unknown): unknown => (typeof given === "number" || typeof given === "boolean" || given == null || Array.isArray(given) ? String(given) : given);
   if (Symbol.iterator in value) {
     return Array.from(value as Iterable<unknown>, (item) => (Array.isArray(item) ? { name: item[0], value: text(item[1]) } : item));
   }

@@ -177,6 +177,8 @@ test("the request arrives as it was given", async () => {
     { init: { headers: new Headers({ "x-a": "1" }) }, method: "GET", type: null, bytes: 0, a: "1" },
     { init: { method: "POST", body: "abc", headers: { "content-length": "3", connection: "close" } }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 3 },
     { init: { headers: { "x-a": ["1", "2"] } }, method: "GET", type: null, bytes: 0, a: "1,2" },
+    { init: { headers: { "x-a": null } }, method: "GET", type: null, bytes: 0, a: "null" },
+    { init: { headers: [["x-a", undefined]] }, method: "GET", type: null, bytes: 0, a: "undefined" },
     { init: { headers: [["x-a", "1"]] }, method: "GET", type: null, bytes: 0, a: "1" },
     { request: { method: "POST", body: "text", headers: { "x-a": "1" } }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 4, a: "1" },
     { request: { method: "POST", body: "text" }, init: { method: "PUT", headers: { "x-a": "2" }, body: "other" }, method: "PUT", type: "text/plain;charset=UTF-8", bytes: 5, a: "2" },
