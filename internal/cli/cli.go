@@ -74,8 +74,8 @@ type Manual struct {
 	Exits Exits
 	// Answers say what to use instead of flags that the command does not have, by flag, such as "-k".
 	Answers map[string]string
-	// Stray returns what to use instead of arguments that the command does not take, or "". It may be nil.
-	Stray func(args []string) string
+	// Stray returns what to use instead of stray, the first of args that the command does not take, or "". It may be nil.
+	Stray func(args []string, stray string) string
 	// OwnFlags leaves out the flags of the program except --help, because the command uses none of them.
 	OwnFlags bool
 }
@@ -169,8 +169,8 @@ func (p *Program) unusable(err error, args []string) error {
 		if !strings.HasPrefix(m[1], "--") {
 			err = errors.New(m[0])
 		}
-	} else if manual.Stray != nil && strings.HasPrefix(text, "unexpected argument ") {
-		if answer := manual.Stray(args); answer != "" {
+	} else if stray, ok := strings.CutPrefix(text, "unexpected argument "); ok && manual.Stray != nil {
+		if answer := manual.Stray(args, stray); answer != "" {
 			return &Error{Code: ExitUsage, Err: errors.New(answer)}
 		}
 	}

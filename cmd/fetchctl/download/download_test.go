@@ -241,6 +241,76 @@ func TestDownloadOtherURL(t *testing.T) {
 	}
 }
 
+// TestDownloadRecord downloads into folders with a record that is not as fetchctl wrote it.
+func TestDownloadRecord(t *testing.T) {
+	t.Parallel()
+	const ours = `{"name":"x","url":"{O}/a/200"}`
+	for _, tt := range []struct {
+		name, record, list string // "/": the record is a folder, so that nothing can read it
+		args               []string
+		want               int
+		says               string
+		told               int // that the record cannot be read
+	}{
+		{"the URL", ours, "{O}/a/200\n", nil, cli.ExitOK, "1 already there", 0},
+		{"the URL, quietly", ours, "{O}/a/200\n", []string{"-q"}, cli.ExitOK, "", 0},
+		{"a URL that is not known", ours + "\n" + `{"name":"x","url":""}`, "{O}/a/200 x\n", nil, cli.ExitOutput, "does not have its URL", 0},
+		{"behind a long line", `"` + strings.Repeat("x", 1<<20) + "\"\n" + ours, "{O}/a/200\n", nil, cli.ExitOK, "1 already there", 0},
+		{"a long line of the name", ours + "\n" + `{"name":"x","url":"` + strings.Repeat("x", maxSidecar) + `"}`, "{O}/a/200\n", nil, cli.ExitOK, "1 already there", 0},
+		{"a name that leads elsewhere", `{"name":"sub/y","url":"{O}/a/200"}`, "{O}/a/200\n", nil, cli.ExitOK, "1 completed", 0},
+		{"a hidden name", `{"name":"` + urlsName + `","url":"{O}/a/200"}`, "{O}/a/200\n", nil, cli.ExitOK, "1 completed", 0},
+		{"none that can be read", "/", "{O}/a/200\n{O}/b/200 y\n", nil, cli.ExitOK, "2 completed", 1},
+		{"none that can be read, and a file", "/", "{O}/a/200 x\n{O}/b/200 y\n", nil, cli.ExitOutput, "1 completed, 1 failed", 1},
+		{"none that can be read, by force", "/", "{O}/a/200 x\n{O}/b/200 y\n", []string{"-f"}, cli.ExitOutput, "1 completed, 1 failed", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o, dir := rig.Origin(t), t.TempDir()
+			clitest.Must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
+			for _, name := range []string{"x", "sub/y"} {
+				clitest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("there"), 0o600))
+			}
+			if tt.record == "/" {
+				clitest.Must(t, os.Mkdir(filepath.Join(dir, urlsName), 0o700))
+			} else {
+				clitest.Must(t, os.WriteFile(filepath.Join(dir, urlsName), []byte(strings.ReplaceAll(tt.record, "{O}", o.URL("http", "/s"))), 0o600))
+			}
+			got := listed(t, o, dir, tt.list, tt.args...)
+			if got.Code != tt.want || !strings.Contains(got.Err, tt.says) || strings.Count(got.Err, "read "+urlsName+": ") != tt.told {
+				t.Errorf("exit status %d, want %d and %q\n%s", got.Code, tt.want, tt.says, got.Err)
+			}
+			clitest.File(t, filepath.Join(dir, "x"), []byte("there"))
+		})
+	}
+}
+
+// TestDownloadRecordKept checks that others can read the record like the files, and that a file with the listed digest
+// is in it.
+func TestDownloadRecordKept(t *testing.T) {
+	t.Parallel()
+	o, dir := rig.Origin(t), t.TempDir()
+	sums := filepath.Join(t.TempDir(), "sums")
+	clitest.Must(t, os.WriteFile(sums, fmt.Appendf(nil, "%x  mine\n", sha256.Sum256([]byte("mine"))), 0o600))
+	clitest.Must(t, os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600))
+	for _, args := range [][]string{{"--sha256sums", sums}, {"--sha256sums", sums}, nil} {
+		if got := listed(t, o, dir, "{O}/a/200 mine\n", args...); got.Code != cli.ExitOK || !strings.Contains(got.Err, "1 already there") {
+			t.Errorf("with %q: exit status %d\n%s", args, got.Code, got.Err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, urlsName)); err != nil || bytes.Count(text, []byte("mine")) != 1 {
+		t.Errorf("the record is %q, %v; want one line", text, err)
+	}
+	if got := listed(t, o, dir, "{O}/b/200 x\n"); got.Code != cli.ExitOK {
+		t.Fatalf("exit status %d\n%s", got.Code, got.Err)
+	}
+	file, err := os.Stat(filepath.Join(dir, "x"))
+	clitest.Must(t, err)
+	record, err := os.Stat(filepath.Join(dir, urlsName))
+	if clitest.Must(t, err); record.Mode() != file.Mode() {
+		t.Errorf("the record has the mode %v, and the file %v", record.Mode(), file.Mode())
+	}
+}
+
 // A file that is there stays as it is.
 func TestDownloadThere(t *testing.T) {
 	t.Parallel()

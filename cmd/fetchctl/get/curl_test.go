@@ -29,6 +29,25 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestStray checks what is said to an argument that get does not take.
+func TestStray(t *testing.T) {
+	t.Parallel()
+	const urls = "get takes one URL"
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"a second URL", []string{"http://127.0.0.1:1/", "http://127.0.0.1:1/b"}, urls},
+		{"a word behind a flag with a URL", []string{"-x", "http://127.0.0.1:1", "http://127.0.0.1:1/", "foo"}, "unexpected argument foo"},
+		{"a name for -O", []string{"-O", "name", "http://127.0.0.1:1/"}, "-O takes no name"},
+	} {
+		if got := fetchctl.Run(t, append([]string{"get"}, tt.args...)...); got.Code != cli.ExitUsage || !strings.Contains(got.Err, tt.want) {
+			t.Errorf("%s: exit status %d, %q, want %q", tt.name, got.Code, got.Err, tt.want)
+		}
+	}
+}
+
 // TestWholeErrors checks that errors of the service inside name resolvers and proxies.
 func TestWholeErrors(t *testing.T) {
 	t.Parallel()

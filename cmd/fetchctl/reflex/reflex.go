@@ -197,14 +197,9 @@ func add(all map[string]string, table []row, separator string, says func(row) st
 	}
 }
 
-// GetStray returns what to use instead of arguments that get does not take, or "".
-func GetStray(args []string) string {
-	urls := 0
+// GetStray returns what to use instead of stray, the first argument that get does not take, or "".
+func GetStray(args []string, stray string) string {
 	for i, arg := range args {
-		if isURL(arg) {
-			urls++
-			continue
-		}
 		if i+1 == len(args) || isURL(args[i+1]) || !strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "--") {
 			continue
 		}
@@ -218,7 +213,7 @@ func GetStray(args []string) string {
 			return `-i writes the headers, as in curl: "fetchctl download -i FILE" reads a list`
 		}
 	}
-	if urls > 1 {
+	if isURL(stray) {
 		return `get takes one URL: "fetchctl download" fetches several`
 	}
 	return ""
