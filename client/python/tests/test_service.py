@@ -193,7 +193,7 @@ class Faults(Case):
     def test_wrong_port(self):
         """The error says which port to use, and how."""
         plain, (secure, certificate) = self.service_of("--http-addr=127.0.0.1:0"), self.with_tls("--http-addr=127.0.0.1:0")
-        port = "pass the address of --grpc-addr, by default port 8080 (8081 is its HTTP port)"
+        port = "this is not the gRPC port of fetchd"
         for name, target, credentials, says in [
             ("the HTTP port", plain.http, None, port),
             ("the HTTP port with TLS", secure.http, grpc.ssl_channel_credentials(certificate), port),
