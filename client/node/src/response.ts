@@ -129,24 +129,24 @@ class FetchdResponse {
   async arrayBuffer(): Promise<ArrayBuffer> {
     const bytes = this.#take();
     if (bytes) return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
-    return this.#checked().arrayBuffer();
+    return this.#readable().arrayBuffer();
   }
   async bytes(): Promise<Uint8Array<ArrayBuffer>> {
     return new Uint8Array(await this.arrayBuffer());
   }
   async text(): Promise<string> {
     const bytes = this.#take();
-    return bytes ? decoder.decode(bytes) : this.#checked().text();
+    return bytes ? decoder.decode(bytes) : this.#readable().text();
   }
   async json(): Promise<unknown> {
     const bytes = this.#take();
-    return bytes ? (JSON.parse(decoder.decode(bytes)) as unknown) : this.#checked().json();
+    return bytes ? (JSON.parse(decoder.decode(bytes)) as unknown) : this.#readable().json();
   }
   async blob(): ReturnType<Response["blob"]> {
-    return this.#checked().blob();
+    return this.#readable().blob();
   }
   async formData(): ReturnType<Response["formData"]> {
-    return this.#checked().formData();
+    return this.#readable().formData();
   }
   clone(): Response {
     const head = this.#head;
@@ -155,6 +155,13 @@ class FetchdResponse {
     const copy = new FetchdResponse(head, undefined, this.#copies);
     copy.#inner = inner;
     return copy as unknown as Response;
+  }
+
+  /** readable throws if the signal has aborted, also of a body that was complete before. */
+  #readable(): Response {
+    const { signal } = this.#head;
+    if (signal?.aborted && !this.bodyUsed) throw reasonOf(signal);
+    return this.#checked();
   }
 
   #checked(): Response {

@@ -384,6 +384,17 @@ describe("abort", () => {
     });
   }
 
+  for (const [name, steps] of [["a body that is a stream already", "200:body=1"], ["a response without a body", "204"]]) {
+    test(`after the head of ${name}`, async () => {
+      const abort = new AbortController();
+      const response = await client.fetch(origin.url(`/s/${key()}/${steps}`), { signal: abort.signal });
+      await outcomeOf(response);
+      void response.body;
+      abort.abort(reason);
+      assert.equal(await failure(response.text()), reason);
+    });
+  }
+
   test("by cancelling the body", async () => {
     const k = key();
     const response = await client.fetch(origin.url(`/s/${k}/200:size=1000,stall=100`), partial);
