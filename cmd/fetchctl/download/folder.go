@@ -346,7 +346,7 @@ func (d *folder) appendURL(name, url string) error {
 	err = d.change("write "+urlsName, func() error {
 		f, err := d.open(urlsName, os.O_WRONLY|os.O_APPEND)
 		if errors.Is(err, fs.ErrNotExist) {
-			f, err = d.root.OpenFile(urlsName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+			f, err = d.root.OpenFile(urlsName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600) // a URL may contain a secret
 		}
 		if err != nil {
 			return err
