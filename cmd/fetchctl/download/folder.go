@@ -24,7 +24,7 @@ type folder struct {
 	// Tests use it to end a run at any point.
 	step func(string) error
 
-	// say is told once that the record of URLs cannot be read or written. It may be nil.
+	// say reports the first error of the record of URLs to the user. Nil reports nothing.
 	say func(error)
 
 	mu   sync.Mutex
@@ -336,8 +336,8 @@ func (d *folder) forget(name, url string, there bool) error {
 	return nil
 }
 
-// appendURL appends a line behind a line end of its own, because a killed run may have left a line without one.
-// Its error is also said. The caller holds mu.
+// appendURL adds a line to the record. It begins with a line end, because a killed run may have left the last line
+// without one. It also reports its error with say. The caller holds mu.
 func (d *folder) appendURL(name, url string) error {
 	line, err := json.Marshal(fileURL{name, url})
 	if err != nil {

@@ -45,7 +45,7 @@ const (
 	maxStreams = 32
 	// idleTime is how long a connection may wait for its next request.
 	idleTime = 2 * time.Minute
-	// buffering is the header by which a proxy such as nginx is told to pass on each piece as it comes.
+	// buffering is a header. With the value no it makes a proxy such as nginx pass on each piece as it comes.
 	buffering = "X-Accel-Buffering"
 )
 
