@@ -16,11 +16,8 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/fault"
+	"fetchd/internal/sniff"
 )
-
-// sniffBytes is the length of the start of a body in which a charset may be declared, as in the
-// HTML standard.
-const sniffBytes = 1024
 
 // errCharset is the error of a body that is not valid in its charset.
 var errCharset = fault.New(classify.Undecodable, classify.PhaseTransfer, "invalid_charset")
@@ -43,7 +40,7 @@ func (c *Charset) Write(p []byte) (int, error) {
 		return n, asFault(err)
 	}
 	c.head = append(c.head, p...)
-	if len(c.head) < sniffBytes {
+	if len(c.head) < sniff.HeadBytes {
 		return len(p), nil
 	}
 	return len(p), asFault(c.start())
@@ -92,10 +89,7 @@ func newCharsetWriter(contentType string, head []byte) (io.WriteCloser, error) {
 			return nil, fault.New(classify.Undecodable, classify.PhaseTransfer, "unknown_charset")
 		}
 	}
-	if label == "" && strings.HasSuffix(media, "json") {
-		contentType = "application/json; charset=utf-8" // RFC 8259 §8.1
-	}
-	e, name, _ := charset.DetermineEncoding(head, contentType)
+	e, name, _ := sniff.Declared(contentType, head)
 	if name == "utf-8" {
 		return transform.NewWriter(io.Discard, encoding.UTF8Validator), nil
 	}

@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"golang.org/x/net/html"
-	"golang.org/x/net/html/charset"
 	"golang.org/x/text/transform"
 
 	"fetchd/frontier/normal"
 	"fetchd/frontier/work"
+	"fetchd/internal/sniff"
 )
 
 // Limits of a document. Zero means the default.
@@ -33,7 +33,7 @@ const (
 	// maxToken limits a tag, a text or a script.
 	maxToken = 2 << 20
 	// peek is how much of a document is read to find its charset: HTML standard, prescan.
-	peek = 1024
+	peek = sniff.HeadBytes
 )
 
 // Costs in the unit of package work, in addition to the bytes of the document and of references.
@@ -130,8 +130,7 @@ func (s *search) decoded(r io.Reader) (io.Reader, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	found, name, certain := charset.DetermineEncoding(head, s.config.ContentType)
-	known := certain || bytes.Contains(bytes.ToLower(head), []byte("charset")) // otherwise the encoding is a guess
+	found, name, known := sniff.Declared(s.config.ContentType, head)
 	if name == "utf-8" || !known {
 		s.perByte = 1
 		return in, nil

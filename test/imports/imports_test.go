@@ -62,13 +62,17 @@ var rules = []rule{
 		why: "the guard must be readable without the code that it guards",
 	},
 	{
-		pkg: "fetch/coding", only: []string{"fetchd/classify", "fetchd/fetch/fault", "fetchd/internal/budget",
+		pkg: "fetch/coding", only: []string{"fetchd/classify", "fetchd/fetch/fault", "fetchd/internal/budget", "fetchd/internal/sniff",
 			"github.com/andybalholm/brotli", "github.com/klauspost/compress", "golang.org/x/net", "golang.org/x/text"},
 		why: "a decoder does not know where a body comes from",
 	},
 	{
 		pkg: "internal/budget", onlyStandard: true,
 		why: "a budget adds up what its users report and does not know them",
+	},
+	{
+		pkg: "internal/sniff", only: []string{"golang.org/x/net", "golang.org/x/text"},
+		why: "what a body is follows from its bytes and their label",
 	},
 	{
 		pkg: "internal/door", not: append([]string{"fetchd/server", "fetchd/frontier", "fetchd/gen", "fetchd/fetch", "fetchd/internal", "fetchd/server/observe"}, testLibraries...),
@@ -98,7 +102,7 @@ var rules = []rule{
 		why: "tests of any package, and benchmarks, use it",
 	},
 	{
-		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "fetchd/frontier/work", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "fetchd/frontier/work", "fetchd/internal/sniff", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
 		why: "finding links is text processing",
 	},
 	{

@@ -16,6 +16,7 @@ import (
 	"fetchd/cmd/fetchctl/show"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/sniff"
 )
 
 const (
@@ -224,16 +225,13 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, arg
 	if err != nil {
 		return nil, err
 	}
-	media := mediaType(contentType, body)
+	media := sniff.Media(contentType, body)
 	labelled := fmt.Sprintf("%s, type %.*q", about, mediaChars, media)
 	if len(body) == 0 {
 		return newPage("", says+", an empty body", "", about, outcome), nil
 	}
-	text, whole := "", true
-	if isText(media) {
-		text, whole = decode(body, contentType, t.MaxPageBytes)
-	}
-	if !isText(media) || isDisguised(body, text) {
+	text, whole, ok := sniff.Text(contentType, body, t.MaxPageBytes)
+	if !ok {
 		size := fmt.Sprintf("%d bytes", len(body))
 		if summary.GetTruncated() {
 			size = "more than " + size
@@ -241,7 +239,7 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, arg
 		return newPage("", says+", "+size+" that are not text", "", labelled, outcome), nil
 	}
 	caveats, form := "", "text"
-	if isHTML(media, text) && !args.raw {
+	if sniff.IsHTML(media, text) && !args.raw {
 		release, err := acquire(ctx, t.convert)
 		if err != nil {
 			return nil, err
@@ -250,7 +248,7 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, arg
 		release()
 		if err == nil {
 			var fits bool
-			text, fits = shorten(converted.Text, t.MaxPageBytes)
+			text, fits = sniff.Shorten(converted.Text, t.MaxPageBytes)
 			whole, form = whole && fits, "HTML as Markdown"
 			if converted.Main {
 				form += " without menus"

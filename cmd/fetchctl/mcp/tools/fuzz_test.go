@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"fetchd/internal/sniff"
 )
 
 // FuzzWindows reads a body in windows. Together they are its text, which is valid and within the
@@ -19,9 +21,9 @@ func FuzzWindows(f *testing.F) {
 		if length < 1 || limit < 0 || limit > 1<<20 || len(body) > 1<<16 {
 			return
 		}
-		text, whole := decode(body, contentType, limit)
+		text, whole, _ := sniff.Text(contentType, body, limit)
 		if !utf8.ValidString(text) || int64(len(text)) > limit {
-			t.Fatalf("decode(%q, %q, %d) = %q, %t", body, contentType, limit, text, whole)
+			t.Fatalf("Text(%q, %q, %d) = %q, %t", contentType, body, limit, text, whole)
 		}
 		p := newPage(text, "says", "", "about", []byte(`{"kind":"x"}`))
 		var joined strings.Builder

@@ -20,6 +20,7 @@ import (
 	"fetchd/internal/badrequest"
 	"fetchd/internal/jsontext"
 	"fetchd/internal/rules"
+	"fetchd/internal/sniff"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -132,15 +133,11 @@ func later(e *pb.FetchError) string {
 // errorText returns the start of the body of a failed response, if it is text.
 func errorText(o *pb.FetchOutcome) string {
 	body, contentType := o.GetErrorBody(), show.HeadersOf(o.GetResponse()).Get("Content-Type")
-	media := mediaType(contentType, body)
-	if len(body) == 0 || !isText(media) {
+	text, _, ok := sniff.Text(contentType, body, errorBytes)
+	if !ok || len(body) == 0 {
 		return ""
 	}
-	text, _ := decode(body, contentType, errorBytes)
-	if isDisguised(body, text) {
-		return ""
-	}
-	if isHTML(media, text) {
+	if sniff.IsHTML(sniff.Media(contentType, body), text) {
 		if converted, err := markdown.From(text, o.GetFinalUrl(), false); err == nil {
 			text = converted.Text
 		}
