@@ -193,6 +193,19 @@ func (s *Server) SetLimits(l Limits) error {
 // calls.
 func (s *Server) Reauthenticate() int { return s.service.Callers.Again() }
 
+// FetchMany serves a stream of a caller in this process, which needs no credentials. From the return of SendMsg on,
+// a message is the stream's, but for body chunks, which are used again. See package embed.
+func (s *Server) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest, pb.FetchManyResponse]) (err error) {
+	s.service.InFlight.Add(1)
+	defer s.service.InFlight.Add(-1)
+	defer func() {
+		if p := recover(); p != nil {
+			err = s.service.LogPanic(stream.Context(), "panic in a call", p)
+		}
+	}()
+	return s.service.FetchMany(stream)
+}
+
 // gauges returns the numbers that the metrics show.
 func (s *service) gauges() observe.Gauges {
 	return observe.Gauges{Fetches: s.Fetches.Load, Callers: s.Fetches.Loads, Memory: s.memory,

@@ -120,7 +120,7 @@ func (t *openTask) begin() (context.Context, *fetch.Request, *fetch.Outcome) {
 	if p.Request.Events != fetch.OutcomeOnly {
 		t.convert.Attempts = true
 		end, _ := t.ctx.Deadline()
-		if err := t.send(p.Admitted(t.start, end, &s.encoded)); err != nil {
+		if err := t.send(p.Admitted(t.start, end, nil)); err != nil {
 			return t.ctx, p.Request, s.client.Refuse(t.ctx, p.Request, classify.Cancelled, "")
 		}
 	}

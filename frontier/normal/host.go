@@ -117,8 +117,8 @@ func readsUnchanged(scheme, host string) error {
 }
 
 // plainHost returns the normal form of a host that IDNA does not change: names of letters, digits and
-// hyphens in ASCII that are not Punycode. It may have a port. The top label must start with a letter,
-// so the host is no IPv4 address. ok is false for all other hosts, of which most are valid.
+// hyphens in ASCII that are not Punycode, and IPv4 addresses of four decimal numbers. It may have a port. The top
+// label of a name must start with a letter. ok is false for all other hosts, of which most are valid.
 func plainHost(scheme, raw string) (host string, ok bool) {
 	name, port, _ := strings.Cut(raw, ":")
 	dot, upper := 0, false
@@ -133,7 +133,7 @@ func plainHost(scheme, raw string) (host string, ok bool) {
 			return "", false
 		}
 	}
-	if len(name) == dot || !isLetter(name[dot]) || len(name) > maxHostBytes {
+	if len(name) == dot || len(name) > maxHostBytes || !isLetter(name[dot]) && !isIPv4(name) {
 		return "", false
 	}
 	if upper {
@@ -153,6 +153,12 @@ func plainHost(scheme, raw string) (host string, ok bool) {
 		return name, true
 	}
 	return name + ":" + strconv.FormatUint(n, 10), true
+}
+
+// isIPv4 reports whether a host is an IPv4 address in its only normal form.
+func isIPv4(host string) bool {
+	address, err := netip.ParseAddr(host) // it takes no octal, hexadecimal or short numbers
+	return err == nil && address.Is4()
 }
 
 // readHost applies every rule about hosts once. raw may have a port.

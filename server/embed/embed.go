@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 )
 
@@ -22,6 +23,28 @@ const stopTime = 2 * time.Second
 // Start starts a service that listens on l, or in memory if l is nil, and connects to it. stop
 // ends both. Start silences package log, because net/http writes bytes of origins there.
 func Start(cfg server.Config, l net.Listener, opts ...grpc.DialOption) (_ *grpc.ClientConn, stop func(), err error) {
+	_, conn, stop, err := start(cfg, l, opts...)
+	return conn, stop, err
+}
+
+// Inside starts a service that only this process can call. Its streams of FetchMany hand outcomes over as they are.
+// Everything else is encoded, as between processes. stop ends all calls.
+func Inside(cfg server.Config) (_ pb.FetchServiceClient, stop func(), err error) {
+	srv, conn, stopService, err := start(cfg, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &client{FetchServiceClient: pb.NewFetchServiceClient(conn), server: srv}
+	over, end := context.WithCancel(context.Background())
+	c.over = over
+	return c, func() {
+		end()
+		c.streams.Wait()
+		stopService()
+	}, nil
+}
+
+func start(cfg server.Config, l net.Listener, opts ...grpc.DialOption) (srv *server.Server, _ *grpc.ClientConn, stop func(), err error) {
 	log.SetOutput(io.Discard)
 	target := "inside"
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -36,18 +59,18 @@ func Start(cfg server.Config, l net.Listener, opts ...grpc.DialOption) (_ *grpc.
 	}
 	conn, err := grpc.NewClient("passthrough:///"+target, opts...)
 	if err != nil {
-		return nil, nil, errors.Join(err, l.Close())
+		return nil, nil, nil, errors.Join(err, l.Close())
 	}
-	srv, err := server.New(cfg)
+	srv, err = server.New(cfg)
 	if err != nil {
-		return nil, nil, errors.Join(err, conn.Close(), l.Close())
+		return nil, nil, nil, errors.Join(err, conn.Close(), l.Close())
 	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		_ = srv.Serve(l) // calls return the errors
 	}()
-	return conn, func() {
+	return srv, conn, func() {
 		_ = conn.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()

@@ -132,11 +132,11 @@ func checkIdentity(ctx context.Context, services []frontier.Service, name string
 
 // Inside starts a service inside this process.
 func Inside(cfg server.Config) (_ []frontier.Service, stop func(), err error) {
-	conn, stop, err := embed.Start(cfg, nil)
+	rpc, stop, err := embed.Inside(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: start fetchd inside: %w", frontier.ErrNoService, err)
 	}
-	return []frontier.Service{{Name: "inside", Client: client.New(conn)}}, stop, nil
+	return []frontier.Service{{Name: "inside", Client: client.Wrap(rpc)}}, stop, nil
 }
 
 // warnings passes on errors of the service inside, and drops its line for each call and fetch.

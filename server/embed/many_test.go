@@ -1,0 +1,74 @@
+package embed_test
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"fetchd/client"
+	"fetchd/fetch"
+	pb "fetchd/gen/fetchd/v1"
+	"fetchd/server"
+	"fetchd/server/embed"
+	"fetchd/test/rig"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestInside: what the two ends of a stream share is not changed after it was handed over, and the end of the service
+// ends its streams.
+func TestInside(t *testing.T) {
+	origin := rig.Origin(t)
+	rpc, stop, err := embed.Inside(server.Config{Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(stop)
+	t.Cleanup(stop)
+	pool := client.NewPool()
+	defer pool.Close()
+	pool.Open(t.Context(), client.Wrap(rpc), 2, nil)
+
+	var chunks [][]byte
+	large := &pb.FetchRequest{Url: origin.URL("http", "/s/large/200:size=3000000"),
+		BodyPolicy: &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: new(pb.StreamDelivery)}}}
+	out, err := pool.Do(t.Context(), client.Task{Request: large, Body: keep(func(p []byte) { chunks = append(chunks, p) })})
+	if err != nil || !bytes.Equal(bytes.Join(chunks, nil), origin.Body(3_000_000)) {
+		t.Errorf("Do = %v, %v with %d chunks; want the body of the origin", out, err, len(chunks))
+	}
+
+	silent := client.Task{Request: &pb.FetchRequest{Url: origin.URL("http", "/s/silent/silent")}}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = origin.Await(t.Context(), "silent", 1)
+		cancel()
+	}()
+	if out, err := pool.Do(ctx, silent); out.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_CANCELLED {
+		t.Errorf("Do of a cancelled fetch = %v, %v", out, err)
+	}
+	go func() {
+		_, _ = origin.Await(t.Context(), "silent", 2)
+		stop()
+	}()
+	if out, err := pool.Do(t.Context(), silent); err == nil {
+		t.Errorf("Do in a service that stops = %v, want an error", out)
+	}
+	if _, err := rpc.FetchMany(t.Context()); status.Code(err) != codes.Canceled {
+		t.Errorf("FetchMany of a stopped service = %v, want CANCELED", err)
+	}
+}
+
+// keep is a body that keeps the pieces themselves.
+type keep func([]byte)
+
+func (k keep) Write(p []byte) (int, error) {
+	k(p)
+	return len(p), nil
+}
+
+func (keep) Truncate(int64) error { return nil }
