@@ -72,7 +72,7 @@ func (s *service) FetchMany(stream grpc.BidiStreamingServer[pb.FetchManyRequest,
 	if err := s.Callers.Enter(stream.Context(), admission.RevokeFunc(func() { m.end(); revoke(); release() })); err != nil {
 		return err
 	}
-	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.Draining, ending: s.ending, over: over, send: func(o *wire.Outgoing) error { return stream.SendMsg(o) }, limit: s.Stall, silence: s.heartbeats.Delay(), pay: func(m any) (*wire.Outgoing, error) { return wire.PayMessage(stream.Context(), s.Fetches, m) },
+	p := &packer{answers: m.answers, chunks: m.chunks, draining: s.Draining, ending: s.ending, over: over, send: func(o *wire.Outgoing) error { return stream.SendMsg(o) }, limit: s.Stall, silence: s.heartbeats.Delay(), caller: stream.Context(), memory: s.Fetches.Budget,
 		stalled: stalled, stall: stall, message: new(pb.FetchManyResponse), started: func() int { return int(m.started.Load()) }}
 	err := m.serve(p)
 	if revoked.Err() != nil {

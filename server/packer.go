@@ -39,7 +39,8 @@ type packer struct {
 	started  func() int         // returns the number of tasks started
 	ended    int                // number of tasks whose outcome was packed
 	silence  time.Duration      // after which a message without events is sent
-	pay      func(m any) (*wire.Outgoing, error)
+	caller   context.Context    // of the call
+	memory   *budget.Budget     // for messages without events
 	lastSent time.Time
 
 	message *pb.FetchManyResponse
@@ -80,9 +81,8 @@ func (p *packer) run() error {
 		case <-packTimer.C:
 		case <-heartbeat.C:
 			if time.Since(p.lastSent) >= p.silence {
-				if o, err := p.pay(new(pb.FetchManyResponse)); err == nil { // else a proxy may end the stream, but other calls go on
-					err = p.post(o)
-					if err != nil {
+				if o := wire.Charged(p.caller, p.memory, new(pb.FetchManyResponse)); o != nil { // else a proxy may end the stream, but other calls go on
+					if err := p.post(o); err != nil {
 						return err
 					}
 				}

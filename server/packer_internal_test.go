@@ -67,6 +67,23 @@ func TestPacker(t *testing.T) {
 	}
 }
 
+// TestPackerHeartbeat checks that a stream goes on if there is no memory for a message that breaks the silence.
+func TestPackerHeartbeat(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int64]int{1 << 20: 2, 1: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			sent, answers := 0, make(chan *taskAnswer)
+			p := &packer{answers: answers, draining: context.Background(), over: t.Context(), limit: time.Minute, silence: 10 * time.Second, stall: func() {},
+				caller: t.Context(), memory: budget.New(limit), message: new(pb.FetchManyResponse),
+				send: func(o *wire.Outgoing) error { sent++; o.Release(); return nil }}
+			time.AfterFunc(25*time.Second, func() { close(answers) })
+			if err := p.run(); err != nil || sent != want {
+				t.Errorf("%d bytes: %d messages, %v; want %d", limit, sent, err, want)
+			}
+		})
+	}
+}
+
 // answerOf returns an answer without an event.
 func answerOf(tag string) *taskAnswer {
 	a := new(taskAnswer)

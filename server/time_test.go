@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,26 @@ func TestHeartbeat(t *testing.T) {
 				}
 			}, func(c *server.Config) { c.Heartbeat = row.heartbeat })
 		})
+	}
+}
+
+// TestHeartbeatWithoutMemory checks that a fetch goes on if there is no memory for a heartbeat, or only just.
+func TestHeartbeatWithoutMemory(t *testing.T) {
+	t.Parallel()
+	fetch := func(memory int) (answer string) {
+		bubble(t, func(r *rig) {
+			in := r.request("/s/k/200:delay=15s")
+			in.TimeoutPolicy, in.EventLevel = patient(), pb.EventLevel_EVENT_LEVEL_OUTCOME
+			resp := r.post(r.Context(), "/v1/fetch", r.json(in))
+			answer = fmt.Sprint(resp.StatusCode, " ", r.text(resp))
+		}, withMemory(int64(memory)))
+		return answer
+	}
+	enough := sort.Search(1<<20, func(n int) bool { return strings.Contains(fetch(n), "heartbeat") })
+	for n := enough - 160; n < enough; n += 20 {
+		if got := fetch(n); strings.Contains(got, "heartbeat") || !strings.Contains(got, "OUTCOME_KIND_SUCCESS") {
+			t.Errorf("with %d bytes less: %s, want an outcome without a heartbeat", enough-n, got)
+		}
 	}
 }
 

@@ -189,7 +189,6 @@ func (w *api) fetch(ctx context.Context, in *pb.FetchRequest, out *answer) error
 	outcomeOnly := in.GetEventLevel() == pb.EventLevel_EVENT_LEVEL_OUTCOME
 	return w.Fetch(ctx, in, func(o *wire.Outgoing) error {
 		defer o.Release()
-		out.rw.Header().Set(buffering, "no")
 		out.ran = out.ran || outcomeOnly // the first message may be a heartbeat
 		err := out.write(o.Message, o.Size, o.Lease(), true)
 		out.ran = true // after the first message, which is sent before the first request unless it has the outcome

@@ -256,20 +256,27 @@ func PayMessage(ctx context.Context, a *admission.Slots, message any) (*Outgoing
 	if !ok {
 		return nil, status.Error(codes.Internal, "internal error")
 	}
-	o := &Outgoing{answer: answer{conn: ConnOf(ctx)}, Message: m}
 	if c := CallOf(ctx); c != nil && c.Ticket != nil {
+		o := &Outgoing{answer: answer{conn: ConnOf(ctx)}, Message: m, Size: c.size}
 		o.owns(c.Ticket)
-		o.Size = c.size
 		return o, nil
 	}
-	o.Size = SizeOf(m)
-	a.Budget.Open(&o.lease, admission.Caller(ctx))
+	if o := Charged(ctx, a.Budget, m); o != nil {
+		return o, nil
+	}
+	return nil, a.NoMemory(ctx, "answers")
+}
+
+// Charged returns a message that is charged to its caller, or nil if there is no memory for it.
+func Charged(ctx context.Context, memory *budget.Budget, m proto.Message) *Outgoing {
+	o := &Outgoing{answer: answer{conn: ConnOf(ctx)}, Message: m, Size: SizeOf(m)}
+	memory.Open(&o.lease, admission.Caller(ctx))
 	if !o.Grow(AnswerBytes(o.Size)) {
 		o.lease.Close()
-		return nil, a.NoMemory(ctx, "answers")
+		return nil
 	}
 	o.charge()
-	return o, nil
+	return o
 }
 
 // HandOver keeps the ticket of a call until its answer, which has that size, takes it.
