@@ -127,14 +127,6 @@ func TestPlaintextToTLS(t *testing.T) {
 	}
 }
 
-// TestTLSToPlaintext ends at once too.
-func TestTLSToPlaintext(t *testing.T) {
-	s := start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	wantStatus(t, "gRPC", call(ctx, s.dial(newAuthority(t).client(nil))), codes.Unavailable, "")
-}
-
 // tokenOf makes a token and writes the file that admits it, and others with more.
 func (f *folder) tokenOf(name, more string) (token, file string) {
 	f.Helper()
@@ -189,33 +181,6 @@ func TestTokens(t *testing.T) {
 	}
 	if log := s.log.String(); strings.Contains(log, token) || strings.Contains(log, last) {
 		t.Errorf("the log holds a token:\n%s", log)
-	}
-}
-
-// TestTokenAndCertificate: both must be right.
-func TestTokenAndCertificate(t *testing.T) {
-	f, a := newFolder(t), newAuthority(t)
-	token, file := f.tokenOf("crawler", "")
-	s := start(t, append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", "a.example", "--token-file", file)...)
-	for _, row := range []struct {
-		name, token string
-		wish        wish
-		code        codes.Code
-		text        string
-	}{
-		{"both", token, wish{dns: "a.example"}, codes.OK, ""},
-		{"no token", "", wish{dns: "a.example"}, codes.Unauthenticated, showToken},
-		{"a wrong token", "fetchd_wrong", wish{dns: "a.example"}, codes.Unauthenticated, showToken},
-		{"another name", token, wish{dns: "b.example"}, codes.Unauthenticated, showCertificate},
-		{"an expired certificate", token, wish{dns: "a.example", expired: true}, codes.Unavailable, ""},
-		{"neither", "", wish{}, codes.Unauthenticated, showCertificate},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			a := a.in(t)
-			s := s.in(t)
-			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+row.token)
-			wantStatus(t, "gRPC", call(ctx, s.dial(a.client(&row.wish))), row.code, row.text)
-		})
 	}
 }
 

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -124,13 +122,6 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookWithoutTLS does nothing.
-func TestLookWithoutTLS(t *testing.T) {
-	s := start(t)
-	s.look <- time.Time{}
-	wantStatus(t, "a call", call(t.Context(), s.dial(nil)), codes.OK, "")
-}
-
 // TestReload: what changes, what waits for a restart, and what is refused whole.
 func TestReload(t *testing.T) {
 	f, a := newFolder(t), newAuthority(t)
@@ -244,37 +235,5 @@ func TestLogLevelChanges(t *testing.T) {
 	}
 	if !finished() {
 		t.Errorf("a call is not logged at level debug:\n%s", s.log)
-	}
-}
-
-// TestHangup sends a real signal to a real process.
-func TestHangup(t *testing.T) {
-	f := newFolder(t)
-	config := f.write("fetchd.yaml", []byte("max-fetches: 1\n"))
-	var log output
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "--grpc-addr", "127.0.0.1:0", "--http-addr=", "--config", config, "--origins-file", f.write("origins.yaml", nil))
-	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), &log
-	must(t, cmd.Start())
-	_, seen := log.await(t, 0, `"msg":"serving"`)
-	signal := func(s os.Signal, text string) (line string) {
-		must(t, cmd.Process.Signal(s))
-		line, seen = log.await(t, seen, text)
-		return line
-	}
-	f.write("fetchd.yaml", []byte("max-fetches: 2\n"))
-	if line := signal(syscall.SIGHUP, `"reloaded"`); !strings.Contains(line, `["max-fetches"]`) {
-		t.Errorf("log line %s", line)
-	}
-	f.write("origins.yaml", []byte("providers: {a: {origins: ['https://a.example'], token: x}}\n"))
-	if line := signal(syscall.SIGHUP, `"reloaded"`); !strings.Contains(line, `["origins-file"]`) {
-		t.Errorf("log line %s", line)
-	}
-	f.write("fetchd.yaml", []byte("max-fetches: x\n"))
-	signal(syscall.SIGHUP, "not reloaded")
-	signal(syscall.SIGTERM, `"msg":"stopped"`)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v, want a clean end; log:\n%s", err, log.String())
 	}
 }

@@ -8,10 +8,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
-	"fetchd/test/rig"
 )
 
 // asProgram in the environment has the test binary be fetchd.
@@ -66,36 +64,6 @@ func TestCommandLine(t *testing.T) {
 					row.args, code, stdout, stderr, row.code, row.stdout, row.stderr)
 			}
 		})
-	}
-}
-
-// TestServe starts the service, checks its health, fetches from an allowed and from a blocked
-// address, and stops it.
-func TestServe(t *testing.T) {
-	o := rig.Origin(t)
-	s := start(t, append(open(o), "--log-level", "debug")...)
-	if code, _, stderr := command(t, "healthcheck", "--grpc-addr", s.grpc); code != cli.ExitOK {
-		t.Errorf("healthcheck: code %d, stderr %q", code, stderr)
-	}
-	fetch := func(url string) *pb.FetchOutcome {
-		resp, err := s.dial(nil).FetchUnary(t.Context(), &pb.FetchRequest{Url: url})
-		must(t, err)
-		return resp.GetOutcome()
-	}
-	if got := fetch(o.URL("http", "/s/serve/503/200")); got.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || len(o.Requests("serve")) != 2 {
-		t.Errorf("outcome %v after %d requests, want SUCCESS after 2", got, len(o.Requests("serve")))
-	}
-	if agent := o.Requests("serve")[0].Header.Get("User-Agent"); agent != "fetchd/"+version.String() {
-		t.Errorf("User-Agent %q", agent)
-	}
-	if got := fetch("http://10.0.0.1/"); got.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_TARGET_BLOCKED {
-		t.Errorf("10.0.0.1: outcome %v, want TARGET_BLOCKED", got)
-	}
-	s.stop()
-	for _, line := range []string{`"msg":"serving"`, `"msg":"retrying fetch"`, `"msg":"fetch finished"`, `"msg":"draining"`, `"msg":"stopped"`} {
-		if !strings.Contains(s.log.String(), line) {
-			t.Errorf("log has no %s:\n%s", line, s.log)
-		}
 	}
 }
 
