@@ -44,6 +44,12 @@ func (s *shelf) New(context.Context) Body {
 	return &shelved{shelf: s}
 }
 
+func (s *shelf) Lacks(sha256 string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept[sha256] == 0
+}
+
 // shelved is a body of a shelf.
 type shelved struct {
 	shelf *shelf

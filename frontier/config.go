@@ -120,6 +120,8 @@ type Bodies interface {
 	// New returns an empty body, which costs nothing before its first Write. The end of ctx
 	// interrupts its methods.
 	New(ctx context.Context) Body
+	// Lacks reports whether it is known without a request that there is no body with this SHA-256.
+	Lacks(sha256 string) bool
 }
 
 // Body is a body that is being stored. Its methods are not called concurrently.

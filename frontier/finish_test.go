@@ -232,6 +232,8 @@ func (b *cutBodies) New(ctx context.Context) Body {
 	return b
 }
 
+func (*cutBodies) Lacks(string) bool { return false }
+
 func (b *cutBodies) Commit(string, []byte) error {
 	b.kept++
 	return b.ctx.Err()

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"fmt"
+	"net/http"
 
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
@@ -31,6 +32,9 @@ func (v *visit) run() ending {
 	}
 	result := p.judge(c, outcome, v.totals)
 	result.fetch.Content = contentOf(outcome.GetResponse(), v.w.config.KeepHeaders)
+	if result.fetch.HTTPStatus == http.StatusNotModified {
+		result.fetch.BodyDigest = c.BodyDigest
+	}
 	if result.queue != "" && !v.allows(result.queue) {
 		return *v.outOfScope(outcome, result.queue)
 	}

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -117,6 +118,11 @@ func TestRecrawl(t *testing.T) {
 				return r.site.Count() >= 4 && row.Status == store.Fetched && row.RecrawlAt.Sub(row.FetchedAt) == tt.want
 			})
 			stop()
+			for f, err := range r.store.Fetches(t.Context()) {
+				if must(t, err); f.HTTPStatus == http.StatusNotModified && (f.BodyDigest != "") != tt.bodies {
+					t.Errorf("a 304 has the digest %q, want that of its body", f.BodyDigest)
+				}
+			}
 			if early := site.Early(r.site.Visits(), delay, nil); len(early) > 0 {
 				t.Errorf("too early: %v", early)
 			}

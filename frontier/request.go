@@ -42,7 +42,7 @@ func (c *Config) pageRequest(url string, redirects int, validators store.Claim, 
 	if !c.Policy.FollowRedirects || c.Discovery.narrow() {
 		r.RedirectPolicy = &pb.RedirectPolicy{Follow: proto.Bool(false)}
 	}
-	bodyKept := c.Bodies == nil || validators.BodyDigest != ""
+	bodyKept := c.Bodies == nil || validators.BodyDigest != "" && !c.Bodies.Lacks(validators.BodyDigest)
 	recorded := c.RecordStore == "" || r.GetRecordPolicy().GetEarlier() != nil
 	if bodyKept && recorded && !c.Full { // a 304 has no body
 		r.Precondition = precondition(validators)

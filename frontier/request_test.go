@@ -176,6 +176,7 @@ func TestRequests(t *testing.T) {
 	t.Parallel()
 	accept := []string{"text/html"}
 	digest := &pb.BodyPolicy_Digest{Digest: new(pb.DigestDelivery)}
+	kept := &shelf{kept: map[string]int{"x": 1}}
 	for _, row := range []struct {
 		name   string
 		change func(c *Config)
@@ -198,22 +199,24 @@ func TestRequests(t *testing.T) {
 			BodyPolicy: stored(16<<20, 0), RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: proto.Int32(2)}}},
 		{"no redirects", func(c *Config) { c.Bodies, c.Policy.FollowRedirects = new(shelf), false }, store.Claim{}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0), RedirectPolicy: &pb.RedirectPolicy{Follow: proto.Bool(false)}}},
-		{"an ETag, rather than a date", func(c *Config) { c.Bodies = new(shelf) },
+		{"an ETag, rather than a date", func(c *Config) { c.Bodies = kept },
 			store.Claim{BodyDigest: "x", ETag: `W/"1"`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 				BodyPolicy: stored(16<<20, 0), Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
 		{"no body was kept", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0)}},
+		{"the body is gone", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", ETag: `W/"1"`}, &pb.FetchRequest{
+			BodyPolicy: stored(16<<20, 0)}},
 		{"no body is wanted", func(*Config) {}, store.Claim{ETag: `W/"1"`}, &pb.FetchRequest{
 			BodyPolicy:   &pb.BodyPolicy{MaxSizeBytes: proto.Int64(16 << 20), Delivery: digest},
 			Precondition: &pb.Precondition{Etags: []string{`W/"1"`}}}},
-		{"a date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
+		{"a date", func(c *Config) { c.Bodies = kept }, store.Claim{BodyDigest: "x", LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 			BodyPolicy:   stored(16<<20, 0),
 			Precondition: &pb.Precondition{LastModifiedTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
-		{"an ETag that is none", func(c *Config) { c.Bodies = new(shelf) },
+		{"an ETag that is none", func(c *Config) { c.Bodies = kept },
 			store.Claim{BodyDigest: "x", ETag: `abc`, LastModified: "Sun, 06 Nov 1994 08:49:37 GMT"}, &pb.FetchRequest{
 				BodyPolicy:   stored(16<<20, 0),
 				Precondition: &pb.Precondition{LastModifiedTime: timestamppb.New(time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))}}},
-		{"no date", func(c *Config) { c.Bodies = new(shelf) }, store.Claim{BodyDigest: "x", LastModified: "yesterday"}, &pb.FetchRequest{
+		{"no date", func(c *Config) { c.Bodies = kept }, store.Claim{BodyDigest: "x", LastModified: "yesterday"}, &pb.FetchRequest{
 			BodyPolicy: stored(16<<20, 0)}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

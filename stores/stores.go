@@ -27,7 +27,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -154,6 +157,16 @@ func open(name string, c Config) (*Store, error) {
 
 // Name returns the name given to [Open].
 func (s *Store) Name() string { return s.name }
+
+// Lacks reports whether a directory has no object that is named by this digest. It asks no bucket, and is false there.
+func (s *Store) Lacks(sha256 string) bool {
+	d, ok := s.backend.(*directory)
+	if !ok || checkDigest(sha256) != nil {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(d.path, filepath.FromSlash(s.prefix+digestKey(sha256))))
+	return errors.Is(err, fs.ErrNotExist)
+}
 
 // MaxObjectBytes returns the size of the largest object that the store accepts.
 func (s *Store) MaxObjectBytes() int64 { return s.max }

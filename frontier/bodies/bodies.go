@@ -47,6 +47,9 @@ func (s *Store) New(ctx context.Context) frontier.Body {
 	return &direct{store: s, ctx: ctx}
 }
 
+// Lacks implements [frontier.Bodies]. A bucket is not asked.
+func (s *Store) Lacks(sha256 string) bool { return s.place.Lacks(sha256) }
+
 // errNotStart is an error of Truncate. A body starts over at its beginning, because no request has
 // a resume point.
 var errNotStart = errors.New("the body starts over in its middle")

@@ -90,6 +90,9 @@ func TestCommit(t *testing.T) {
 	if got := files(t, dir); !maps.Equal(got, want) {
 		t.Errorf("files %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
+	if s.Lacks(digest("a body")) || !s.Lacks(digest("another")) || s.Lacks("") {
+		t.Error("Lacks does not say which bodies are there")
+	}
 }
 
 // TestCommitRepairs checks that a file of the wrong length is replaced.
