@@ -99,12 +99,16 @@ func (r *rig) call(ctx context.Context, s subject, warmup, span time.Duration, e
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, "--kind", s.kind, "--target", origin.URL(s.from, r.addrs[s.from], s.path), "--open", strconv.Itoa(s.open),
+	service, address := r.services[s.service], r.addrs[s.from]
+	if service != nil && service.Proxy != "" {
+		address = service.Proxy
+	}
+	args = append(args, "--kind", s.kind, "--target", origin.URL(s.from, address, s.path), "--open", strconv.Itoa(s.open),
 		"--warmup", fmt.Sprint(warmup.Seconds()), "--seconds", fmt.Sprint(span.Seconds()))
 	if s.hold {
 		args = append(args, "--hold")
 	}
-	if service := r.services[s.service]; service != nil {
+	if service != nil {
 		args = append(args, "--grpc", service.GRPC)
 	}
 	return process.Start(ctx, process.Spec{Path: path, Args: args, Env: r.few(), Stderr: emit})

@@ -141,6 +141,12 @@ func plan() []group {
 			{name: "record-many", what: "the same with FetchMany",
 				of: through("fetchd, FetchMany, recorded", "fetchd", "grpc-many-record"), base: fetchdMany, figure: serviceCPU},
 		}},
+		{name: "proxies", title: "1 KiB, 64 open, reverse proxies in C", share: 2, rows: []row{
+			{name: "nginx", what: "nginx as a reverse proxy, compared with the bare relay",
+				of: through("nginx", "nginx", "net-http"), base: relayUnary, figure: serviceCPU},
+			{name: "squid", what: "squid as a reverse proxy, compared with the bare relay",
+				of: through("squid", "squid", "net-http"), base: relayUnary, figure: serviceCPU},
+		}},
 		{name: "engine", title: "1 KiB, 64 open, in the caller's process", rows: []row{
 			{name: "engine", what: "the engine alone, in the caller's process, compared with go-retryablehttp",
 				of: engine, base: by("go-retryablehttp", "go", "retryablehttp"), figure: callerCPU, goal: report.AtMost(1.15)},

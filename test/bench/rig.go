@@ -69,6 +69,7 @@ type service struct {
 	*process.Child
 	GRPC    string `json:"grpc"`
 	Metrics string `json:"metrics"` // HOST:PORT of /metrics; empty if there is none
+	Proxy   string `json:"-"`       // HOST:PORT that stands for the origin's; empty: it is no reverse proxy
 }
 
 // rig is the origin and the services of a group, each in its own process.
@@ -151,6 +152,8 @@ func (r *rig) startService(ctx context.Context, name string) (*service, error) {
 			return nil, err
 		}
 		return r.startFetchd(ctx, "--trace-endpoint", sink, "--trace-ratio", "0.001")
+	case "nginx", "squid":
+		return r.startProxy(ctx, name)
 	default:
 		return r.startFetchd(ctx)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -56,6 +57,11 @@ func (b *bench) all(ctx context.Context, plan []group) ([]measured, error) {
 func (b *bench) missing(s subject) string {
 	if s.program == "node" && b.choices.NodeModules == "" {
 		return "its modules are missing: run .ci/bench-install, and give the folder that it prints as --node-modules"
+	}
+	if _, is := proxies[s.service]; is {
+		if _, err := os.Stat(proxyPath(s.service)); err != nil {
+			return fmt.Sprintf("it is not installed: %v", err)
+		}
 	}
 	files, err := process.Files()
 	if err != nil {
