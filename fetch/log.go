@@ -136,24 +136,24 @@ func (r *run) logEnabled(level slog.Level) bool {
 	return r.client.config.Logger.Enabled(context.Background(), level)
 }
 
-func (r *run) log(level slog.Level, text string, attrs ...slog.Attr) {
+func (r *run) log(level slog.Level, msg string, attrs ...slog.Attr) {
 	if r.logEnabled(level) {
-		r.logLine(level, text, attrs, false)
+		r.logLine(level, msg, attrs, false)
 	}
 }
 
 // logLine writes a line. Unlike [slog.Logger] it does not look up the caller's position in the
 // source, which takes more than a tenth of the time of a line. A handler with a method Line, such as that of
 // fetchd, needs no record. It may write the line a little later, unless atOnce is set.
-func (r *run) logLine(level slog.Level, text string, attrs []slog.Attr, atOnce bool) {
+func (r *run) logLine(level slog.Level, msg string, attrs []slog.Attr, atOnce bool) {
 	handler := r.client.config.Logger.Handler()
 	if h, ok := handler.(interface {
-		Line(level slog.Level, text string, attrs []slog.Attr, atOnce bool)
+		Line(level slog.Level, msg string, attrs []slog.Attr, atOnce bool)
 	}); ok {
-		h.Line(level, text, attrs, atOnce)
+		h.Line(level, msg, attrs, atOnce)
 		return
 	}
-	line := slog.NewRecord(time.Now(), level, text, 0)
+	line := slog.NewRecord(time.Now(), level, msg, 0)
 	line.AddAttrs(attrs...)
 	_ = handler.Handle(context.Background(), line) // a Logger ignores the error too; the context of the fetch may have ended
 }

@@ -34,7 +34,7 @@ func surface(programs string) (string, error) {
 		{"Commands, flags, variables and exit codes, from --help", func() ([]string, error) { return programLines(programs) }},
 		{"JSON that the programs write", c.outputLines},
 		{"Metrics and their labels", metricLines},
-		{"Log messages of fetchd and frontier, with their keys; … is computed", c.logLines},
+		{"Log messages of fetchd and frontier, with the keys in their calls; … is computed", c.logLines},
 		{"Attributes of spans", c.spans},
 		{"Packages for Go", c.goLines},
 	} {
@@ -52,7 +52,7 @@ func surface(programs string) (string, error) {
 
 var (
 	headerName = regexp.MustCompile(`\bFetchd-[A-Z][A-Za-z0-9-]*`)
-	reasonName = regexp.MustCompile(`^(?:[a-z][a-z0-9]*(?:_[a-z0-9…]+)*|[A-Z]+(?:_[A-Z]+)*)$`)
+	reasonName = regexp.MustCompile(`^(?:[a-z][a-z0-9]*(?:_[a-z0-9…]+)*|[A-Z…]+(?:_[A-Z]+)*)$`)
 	pathName   = regexp.MustCompile(`^/(?:v1/)?[a-z][a-z.:-]*[a-z]/?$`)
 )
 
@@ -80,24 +80,15 @@ func (c *code) nameLines() (lines []string, _ error) {
 // reasonLines returns the reasons of fetches that fail, in lower case, and those of the gRPC errors of fetchd: the texts of
 // everything in the service that is called reason.
 func (c *code) reasonLines() (lines []string, _ error) {
-	for _, s := range c.packages {
-		if !slices.ContainsFunc([]string{"fetch", "server", "stores"}, func(folder string) bool { return strings.HasPrefix(s.path+"/", folder+"/") }) {
-			continue
-		}
-		for _, file := range s.files {
-			ast.Inspect(file, func(n ast.Node) bool {
-				for name, values := range s.named(n) {
-					if strings.EqualFold(name, "reason") {
-						for _, value := range values {
-							lines = append(lines, c.texts(s, value, s.around(n))...)
-						}
-					}
+	c.inspect(func(s *source, n ast.Node) {
+		for name, values := range s.named(n) {
+			for _, value := range values {
+				if text := s.text(value); strings.EqualFold(name, "reason") && text != "…" && reasonName.MatchString(text) {
+					lines = append(lines, text)
 				}
-				return true
-			})
+			}
 		}
-	}
-	lines = slices.DeleteFunc(lines, func(text string) bool { return !reasonName.MatchString(text) })
+	}, "fetch/", "server/", "stores/")
 	return sortedUnique(lines), nil
 }
 
@@ -111,7 +102,7 @@ func (s *source) named(n ast.Node) map[string][]ast.Expr {
 	}
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		if f := s.callee(n); f != nil {
+		if f := s.callee(n); f != nil && f.Pkg() != nil && (f.Pkg().Path() == "log/slog" || strings.HasPrefix(f.Pkg().Path(), s.module)) {
 			tuple(f.Signature().Params(), n.Args)
 		}
 	case *ast.FuncDecl:
@@ -135,8 +126,12 @@ func (s *source) named(n ast.Node) map[string][]ast.Expr {
 		}
 	case *ast.AssignStmt:
 		for i, left := range n.Lhs {
-			if field, ok := left.(*ast.SelectorExpr); ok && len(n.Lhs) == len(n.Rhs) {
-				values[field.Sel.Name] = append(values[field.Sel.Name], n.Rhs[i])
+			name, _ := left.(*ast.Ident)
+			if field, ok := left.(*ast.SelectorExpr); ok {
+				name = field.Sel
+			}
+			if name != nil && len(n.Lhs) == len(n.Rhs) {
+				values[name.Name] = append(values[name.Name], n.Rhs[i])
 			}
 		}
 	}

@@ -163,14 +163,14 @@ func (w *Watch) lookLocked() {
 }
 
 func (w *Watch) log(c *Certificate, is state, now time.Time) {
-	text, level := "certificate expires soon", slog.LevelWarn
+	msg, level := "certificate expires soon", slog.LevelWarn
 	switch is {
 	case expired:
-		text, level = "certificate has expired", slog.LevelError
+		msg, level = "certificate has expired", slog.LevelError
 	case early:
-		text, level = "certificate is not valid yet", slog.LevelError
+		msg, level = "certificate is not valid yet", slog.LevelError
 	}
-	w.logger.Log(context.Background(), level, text, slog.String("use", string(c.Use)), slog.String("name", c.Name), slog.String("serial", c.Serial),
+	w.logger.Log(context.Background(), level, msg, slog.String("use", string(c.Use)), slog.String("name", c.Name), slog.String("serial", c.Serial),
 		slog.Time("not_before", c.NotBefore.UTC()), slog.Time("not_after", c.NotAfter.UTC()), slog.Int("days_left", daysLeft(c.NotAfter.Sub(now))))
 }
 

@@ -48,8 +48,8 @@ func Stalled(limit time.Duration) error {
 }
 
 // LogPanic logs the value and the stack of a panic. It returns the status of the call.
-func (s *Shared) LogPanic(ctx context.Context, text string, p any) error {
-	s.Logger.ErrorContext(ctx, text, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+func (s *Shared) LogPanic(ctx context.Context, msg string, p any) error {
+	s.Logger.ErrorContext(ctx, msg, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 	return status.Error(codes.Internal, "internal error")
 }
 
