@@ -58,7 +58,7 @@ type grammar struct {
 	Demo     demo.Command     `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
 	Version  kong.VersionFlag `short:"V" help:"Print the version and exit."`
 
-	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+	Completion cli.Completion `cmd:"" ownflags:"" help:"Print a completion script for bash, zsh or fish."`
 }
 
 // command is a subcommand. Its Run returns the exit code.

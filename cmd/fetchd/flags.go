@@ -78,43 +78,20 @@ type newKey struct {
 	ValidFor    time.Duration  `help:"How long until the key neither signs nor is published. 0: for ever." default:"0s" env:"-"`
 }
 
-// written are the exit codes of commands that print what they made.
-var written = cli.Exits{cli.ExitOutput: "standard output cannot be written"}
-
-// Manual is the end of the command's help.
-func (*newKey) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true, Exits: written}
-}
-
 // keyDirectory is the arguments of keys directory.
 type keyDirectory struct {
 	Paths []string `arg:"" help:"Files with keys, or folders of them, as in key-files."`
 }
 
-// Manual is the end of the command's help.
-func (*keyDirectory) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true, Exits: written}
-}
-
 // keyTools is the commands for keys.
 type keyTools struct {
-	New       newKey       `cmd:"" help:"Make a key pair for http-signature and write it to a new file in a folder, as a JWK. The newest key that has started signs, and the directory has all of them."`
-	Directory keyDirectory `cmd:"" help:"Print the directory of the public keys, as the service serves it for the profile web-bot-auth, for hosting elsewhere."`
-}
-
-// Manual is the end of the command's help.
-func (*keyTools) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true}
+	New       newKey       `cmd:"" ownflags:"" help:"Make a key pair for http-signature and write it to a new file in a folder, as a JWK. The newest key that has started signs, and the directory has all of them."`
+	Directory keyDirectory `cmd:"" ownflags:"" help:"Print the directory of the public keys, as the service serves it for the profile web-bot-auth, for hosting elsewhere."`
 }
 
 // newToken is the argument of token.
 type newToken struct {
 	Name string `arg:"" help:"Name of the caller: 1 to 64 bytes."`
-}
-
-// Manual is the end of the command's help.
-func (*newToken) Manual() cli.Manual {
-	return cli.Manual{OwnFlags: true, Exits: written}
 }
 
 // urlCheck is the arguments of egress-check.
@@ -123,27 +100,9 @@ type urlCheck struct {
 	Caller string `help:"Name of a caller, or address:ADDRESS for one without a name. Its policy in --policies-file is asked too, and every rule is printed with what it says." placeholder:"NAME" env:"-"`
 }
 
-// Manual is the end of the command's help.
-func (*urlCheck) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "allowed", cli.ExitFailed: "forbidden, or the lookup failed", cli.ExitUsage: "the URL or a setting is not usable"}}
-}
-
 // policiesCheck is the argument of policies check.
 type policiesCheck struct {
 	File string `arg:"" help:"The file."`
-}
-
-// Manual is the end of the command's help.
-func (*policiesCheck) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "no fault", cli.ExitFailed: "an entry of callers matches none of the names", cli.ExitUsage: "faults"}}
-}
-
-// health is the command healthcheck.
-type health struct{}
-
-// Manual is the end of the command's help.
-func (*health) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Exits{cli.ExitOK: "it serves", cli.ExitFailed: "it does not serve, or its certificate has expired", cli.ExitUsage: ""}}
 }
 
 // commandLine is the flags and the commands.
@@ -152,9 +111,9 @@ type commandLine struct {
 	Serve       struct{} `cmd:"" default:"1" help:"Serve. This is the default command."`
 	Config      struct{} `cmd:"" help:"Print the settings as YAML, each with its source. The exit code is 2 if the service could not start with them."`
 	EgressCheck urlCheck `cmd:"" name:"egress-check" help:"Print whether the egress policy allows a URL, and why, without connecting to it."`
-	Healthcheck health   `cmd:"" help:"Check whether the service that has the same settings is serving."`
-	Token       newToken `cmd:"" help:"Create a token. It is printed once, with the line for --token-file."`
-	Keys        keyTools `cmd:"" help:"Keys that sign requests."`
+	Healthcheck struct{} `cmd:"" help:"Check whether the service that has the same settings is serving."`
+	Token       newToken `cmd:"" ownflags:"" help:"Create a token. It is printed once, with the line for --token-file."`
+	Keys        keyTools `cmd:"" ownflags:"" help:"Keys that sign requests."`
 	Clean       struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`
@@ -167,5 +126,5 @@ type commandLine struct {
 			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
 		} `cmd:"" help:"Sum up fetches, attempts and bytes by day, caller and policy."`
 	} `cmd:"" help:"Tools for --policies-file."`
-	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+	Completion cli.Completion `cmd:"" ownflags:"" help:"Print a completion script for bash, zsh or fish."`
 }

@@ -71,13 +71,7 @@ func (o source) String() string {
 
 // frame returns the command-line frame of fetchd.
 func frame(stdout, stderr io.Writer) *cli.Program {
-	return &cli.Program{Name: "fetchd", Texts: texts, Streams: cli.Streams{Out: stdout, Err: stderr},
-		Manual: cli.Manual{Exits: map[int]string{
-			cli.ExitOK:     "stopped by SIGTERM or SIGINT",
-			cli.ExitFailed: "failed to start; fetches outlasted --drain-time",
-			cli.ExitUsage:  "usage: a flag, a variable or a settings file is not usable",
-			cli.ExitOutput: "",
-		}}}
+	return &cli.Program{Name: "fetchd", Texts: texts, Streams: cli.Streams{Out: stdout, Err: stderr}}
 }
 
 // unusable returns an error about settings that the service cannot start with.

@@ -8,7 +8,6 @@ import (
 	"fetchd/cmd/frontier/progress"
 	"fetchd/cmd/frontier/worker"
 	"fetchd/frontier"
-	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
 )
 
@@ -23,9 +22,4 @@ func (c *demoCmd) run(ctx context.Context, a *app) int {
 	a.Err = console
 	w := &worker.Config{Config: frontier.Config{Logger: slog.New(slog.NewTextHandler(console, &slog.HandlerOptions{Level: slog.LevelWarn}))}, Console: console, Quiet: c.Quiet}
 	return a.end(ctx, demo.Run(ctx, w, a.Out))
-}
-
-// Manual lists the exit codes of the command.
-func (c *demoCmd) Manual() cli.Manual {
-	return cli.Manual{Exits: map[int]string{cli.ExitOK: "every check held", cli.ExitFailed: "a check failed", cli.ExitOutput: "", cli.ExitDatabase: "", cli.ExitInterrupted: ""}}
 }

@@ -59,7 +59,7 @@ type grammar struct {
 	Demo    demoCmd          `cmd:"" help:"Crawl a built-in site on loopback, and check the result."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 
-	Completion cli.Completion `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+	Completion cli.Completion `cmd:"" ownflags:"" help:"Print a completion script for bash, zsh or fish."`
 }
 
 // run is the whole program. It returns the exit code.

@@ -13,17 +13,12 @@ import (
 	"fetchd/internal/cli"
 )
 
-const examples = `
-  origin
-  origin --addr 127.0.0.1:9080 --log
-  origin --write-ca ca.pem`
-
 // grammar is the command line.
 type grammar struct {
 	originrun.Flags
 
 	Version    kong.VersionFlag `help:"Print the version and exit."`
-	Completion cli.Completion   `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+	Completion cli.Completion   `cmd:"" ownflags:"" help:"Print a completion script for bash, zsh or fish."`
 	Serving    struct{}         `cmd:"" default:"1" hidden:"" name:"serve" help:"Serve."`
 }
 
@@ -36,8 +31,7 @@ func main() {
 
 // run serves until ctx ends and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	p := cli.Program{Name: "origin", Description: originrun.Description, Streams: cli.Streams{Out: stdout, Err: stderr},
-		Manual: cli.Manual{Examples: examples, Exits: originrun.Exits}}
+	p := cli.Program{Name: "origin", Texts: originrun.Texts, Streams: cli.Streams{Out: stdout, Err: stderr}}
 	var g grammar
 	_, err := p.Parse(&g, args)
 	if err == nil {

@@ -3,6 +3,7 @@ package originrun
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,19 +13,10 @@ import (
 	"fetchd/internal/cli"
 )
 
-// Description explains the command.
-const Description = `An HTTP origin that misbehaves on request. The URL says how.
-
-GET /s/KEY/503/reset/200 answers the first request for KEY with 503, resets the connection of the second one, and answers 200 from then on. At the start it prints its listeners; GET / returns them and the whole URL grammar. GET /_log?key=KEY returns the requests that it saw.
-
-HTTP and HTTPS listen on the addresses below. The listeners that break before HTTP begins use ports of 127.0.0.1 that the system chooses. The origin does what any client asks: do not expose it to a network.`
-
-// Exits are the exit codes.
-var Exits = cli.Exits{
-	cli.ExitOK:     "stopped by SIGTERM or SIGINT",
-	cli.ExitFailed: "failed to start",
-	cli.ExitOutput: "",
-}
+// Texts are the long texts of --help; see [cli.Program].
+//
+//go:embed help.txt
+var Texts string
 
 // Flags is the command line.
 type Flags struct {

@@ -18,8 +18,8 @@
 package cli
 
 import (
-	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"go/doc/comment"
@@ -29,6 +29,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,11 +48,10 @@ type Streams struct {
 
 // Program is one run of a command-line program.
 type Program struct {
-	Name        string
-	Description string
-	Manual      // of the program as a whole
-	// Texts are the long texts of the help: a section "## COMMAND" for each command, and one for the program, with
-	// its examples after the line "Examples:". They replace Description and the examples of manuals.
+	Name string
+	// Texts are the long texts of the help: a section "## COMMAND" for each command, and one for the program. The lines
+	// after "Exit codes:" are the exit codes that it uses, each with its meaning unless that is the general one, and
+	// those after "Examples:" its examples. A program without exit codes has those of its commands.
 	Texts string
 	Streams
 	// Env looks up environment variables for flags that have a tag
@@ -62,42 +62,26 @@ type Program struct {
 	Clean func(string) string
 }
 
-// Manual is what the help of a command shows after its flags. A command has one if it
-// has the method Manual() Manual.
+// Manual is what the help of a command shows after its flags besides its text, and what its errors say. A command has one
+// if it has the method Manual() Manual.
 type Manual struct {
-	Examples string
 	// Tables are sections before the exit codes, each with a title that ends in a colon. They may
 	// be empty.
 	Tables string
-	// Exits are the exit codes that the command uses, with their meaning. An empty
-	// meaning stands for the general one.
-	Exits Exits
 	// Answers say what to use instead of flags that the command does not have, by flag, such as "-k".
 	Answers map[string]string
 	// Stray returns what to use instead of stray, the first of args that the command does not take, or "". It may be nil.
 	Stray func(args []string, stray string) string
-	// OwnFlags leaves out the flags of the program except --help, because the command uses none of them.
-	OwnFlags bool
 }
+
+// completionText is the text of [Completion].
+//
+//go:embed help.txt
+var completionText string
 
 // Completion is the command that prints a completion script. [Program.Parse] runs it.
 type Completion struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-}
-
-// Help implements kong.HelpProvider.
-func (*Completion) Help() string {
-	return "The script completes commands, flags and their values. It needs no other package, and never runs the program that it completes."
-}
-
-// Manual is the end of the command's help.
-func (*Completion) Manual() Manual {
-	return Manual{Exits: Codes(ExitOutput), OwnFlags: true, Examples: `
-  source <(PROGRAM completion bash)
-  PROGRAM completion bash > ~/.local/share/bash-completion/completions/PROGRAM
-  PROGRAM completion zsh > ~/.zfunc/_PROGRAM        # a folder in fpath
-  PROGRAM completion fish > ~/.config/fish/completions/PROGRAM.fish
-`}
 }
 
 // maxColumns is how wide the help is at most.
@@ -112,7 +96,7 @@ func (p *Program) Parse(grammar any, args []string, options ...kong.Option) (*ko
 	answered, texts := false, p.texts()
 	parser, err := kong.New(grammar, append([]kong.Option{
 		kong.Name(p.Name),
-		kong.Description(cmp.Or(texts[p.Name].about, p.Description)),
+		kong.Description(texts[p.Name].about),
 		kong.Vars{"version": p.Name + " " + version.Long()},
 		kong.Writers(p.Out, p.Err),
 		kong.Exit(func(int) { answered = true }),
@@ -155,7 +139,7 @@ var unknownFlag = regexp.MustCompile(`^unknown flag (--[\w.-]*|-[^-])`)
 
 // unusable returns the error for args, which kong does not accept.
 func (p *Program) unusable(err error, args []string) error {
-	command, manual := p.Name, p.Manual
+	command, manual := p.Name, Manual{}
 	var node *kong.Node
 	if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
 		node = failed.Context.Selected()
@@ -248,34 +232,36 @@ func (p *Program) fromEnvironment(_ *kong.Context, _ *kong.Path, flag *kong.Flag
 	return nil, nil
 }
 
-// printHelp prints kong's help, then the exit codes and the examples of the command.
+// printHelp prints kong's help, then the exit codes and the examples of the command. A command with the tag ownflags uses
+// no flag of the program except --help.
 func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context, texts map[string]longText) error {
-	manual, path := p.Manual, p.Name
-	if node := c.Selected(); node != nil {
-		manual, path = manualOf(node), node.Path()
+	path, command, tables := p.Name, p.Name, ""
+	node := c.Selected()
+	if node != nil {
+		path, command, tables = node.Path(), node.FullPath(), manualOf(node).Tables
 		for _, flag := range c.Model.Flags {
-			flag.Hidden = flag.Hidden || manual.OwnFlags && flag.Name != "help"
-		}
-	} else if manual.Exits == nil {
-		manual.Exits = make(Exits)
-		for _, command := range c.Model.Children {
-			for code := range manualOf(command).Exits {
-				manual.Exits[code] = ""
-			}
+			flag.Hidden = flag.Hidden || node.Tag.Has("ownflags") && flag.Name != "help"
 		}
 	}
 	if err := kong.DefaultHelpPrinter(o, c); err != nil {
 		return OutputError(err)
 	}
-	examples := strings.ReplaceAll(strings.Trim(cmp.Or(texts[path].examples, manual.Examples), "\n"), "PROGRAM", p.Name)
+	exits := texts[path].exits
+	if node == nil && len(exits) == 0 {
+		for _, text := range texts {
+			for code := range text.exits {
+				exits[code] = ""
+			}
+		}
+	}
+	examples := strings.Trim(texts[path].examples, "\n")
 	if examples != "" {
-		examples = "\nExamples:\n" + examples + "\n"
+		examples = "\nExamples:\n" + strings.NewReplacer("PROGRAM", p.Name, "COMMAND", command).Replace(examples) + "\n"
 	}
-	tables := ""
-	if manual.Tables != "" {
-		tables = "\n" + manual.Tables
+	if tables != "" {
+		tables = "\n" + tables
 	}
-	if _, err := fmt.Fprintf(c.Stdout, "%s%s\nExit codes:\n%s%s", p.details(texts[path].about, c.Selected() != nil), tables, exitTable(manual.Exits), examples); err != nil {
+	if _, err := fmt.Fprintf(c.Stdout, "%s%s\nExit codes:\n%s%s", p.details(texts[path].about, node != nil), tables, exitTable(exits), examples); err != nil {
 		return OutputError(err)
 	}
 	return nil
@@ -293,14 +279,25 @@ func (p *Program) details(about string, command bool) string {
 }
 
 // longText is a section of [Program.Texts].
-type longText struct{ about, examples string }
+type longText struct {
+	about, examples string
+	exits           map[int]string
+}
 
 func (p *Program) texts() map[string]longText {
-	texts := make(map[string]longText)
-	for section := range strings.SplitSeq("\n"+p.Texts, "\n## ") {
+	texts := map[string]longText{p.Name: {exits: make(map[int]string)}}
+	for section := range strings.SplitSeq("\n"+completionText+"\n"+p.Texts, "\n## ") {
 		path, text, _ := strings.Cut(section, "\n")
-		about, examples, _ := strings.Cut("\n"+text, "\nExamples:\n")
-		texts[path] = longText{strings.TrimSpace(about), examples}
+		text, examples, _ := strings.Cut("\n"+text, "\nExamples:\n")
+		about, codes, _ := strings.Cut(text, "\nExit codes:\n")
+		exits := make(map[int]string)
+		for line := range strings.Lines(codes) {
+			code, meaning, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if n, err := strconv.Atoi(code); err == nil {
+				exits[n] = strings.TrimSpace(meaning)
+			}
+		}
+		texts[path] = longText{strings.TrimSpace(about), examples, exits}
 	}
 	return texts
 }

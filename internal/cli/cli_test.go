@@ -19,7 +19,7 @@ import (
 type grammar struct {
 	Version    kong.VersionFlag
 	Keep       struct{}       `cmd:"" help:"Keep it."`
-	Completion cli.Completion `cmd:""`
+	Completion cli.Completion `cmd:"" ownflags:""`
 	Get        getCmd         `cmd:"" help:"Get a thing."`
 }
 
@@ -29,14 +29,25 @@ type getCmd struct {
 	Wait   *time.Duration
 }
 
-func (*getCmd) Manual() cli.Manual {
-	return cli.Manual{Examples: "\n  prog get x\n", Exits: map[int]string{cli.ExitFailed: "not found", cli.ExitOutput: ""}}
-}
+const texts = `## prog
+A program.
+
+Examples:
+  prog get y
+
+## get
+Exit codes:
+  1    not found
+  21
+
+Examples:
+  COMMAND x
+`
 
 // parse runs the command line and returns the exit code and both streams.
 func parse(ctx context.Context, env map[string]string, args ...string) (g grammar, code int, out, told string) {
 	var stdout, stderr bytes.Buffer
-	p := cli.Program{Name: "prog", Description: "A program.", Manual: cli.Manual{Examples: "  prog get y"},
+	p := cli.Program{Name: "prog", Texts: texts,
 		Streams: cli.Streams{Out: &stdout, Err: &stderr}, Env: func(name string) string { return env[name] }, Clean: cli.Escape}
 	_, err := p.Parse(&g, args)
 	return g, p.Exit(ctx, err), stdout.String(), stderr.String()

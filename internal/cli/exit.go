@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,36 +48,14 @@ var meanings = map[int]string{
 	ExitInterrupted:   "interrupted by SIGINT or SIGTERM",
 }
 
-// Exits are exit codes with their meanings. An empty meaning stands for the general one.
-type Exits map[int]string
-
-// Codes returns exit codes with their general meanings.
-func Codes(codes ...int) Exits {
-	exits := make(Exits)
-	for _, code := range codes {
-		exits[code] = ""
-	}
-	return exits
-}
-
-// With adds a code with its own meaning.
-func (e Exits) With(code int, meaning string) Exits {
-	e[code] = meaning
-	return e
-}
-
 // exitTable formats exit codes for a help text. Every command can succeed and can be
 // called in the wrong way, so these two codes are always included.
-func exitTable(exits Exits) string {
-	all := Codes(ExitOK, ExitUsage)
+func exitTable(exits map[int]string) string {
+	all := map[int]string{ExitOK: "", ExitUsage: ""}
 	maps.Copy(all, exits)
 	var table strings.Builder
 	for _, code := range slices.Sorted(maps.Keys(all)) {
-		meaning := all[code]
-		if meaning == "" {
-			meaning = meanings[code]
-		}
-		fmt.Fprintf(&table, "  %-4d %s\n", code, meaning)
+		fmt.Fprintf(&table, "  %-4d %s\n", code, cmp.Or(all[code], meanings[code]))
 	}
 	return table.String()
 }

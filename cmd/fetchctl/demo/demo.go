@@ -168,14 +168,6 @@ func listScenarios(ctx context.Context, p *cli.Program, all []*kit.Scenario) int
 	return service.Fail(ctx, p, "", out.End())
 }
 
-// Manual lists the exit codes of the command.
-func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitOK, "every check held").
-		With(cli.ExitFailed, "a check did not hold").
-		With(cli.ExitService, "the origin or the service could not start")}
-}
-
 // serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue
 // and nothing else.
 func serveVenue(v *judge.Venue, names []string) (*service.Service, error) {

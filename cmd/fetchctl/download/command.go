@@ -67,8 +67,7 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 	return code
 }
 
-// Manual lists the exit codes of the command.
+// Manual says what the flags of wget and curl mean here.
 func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Tables: reflex.DownloadHelp(), Answers: reflex.DownloadAnswers(), Exits: cli.Codes(cli.ExitTransient, cli.ExitPermanent, cli.ExitRateLimited, cli.ExitNeedsAuth, cli.ExitService, cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitOK, "all files are there")}
+	return cli.Manual{Tables: reflex.DownloadHelp(), Answers: reflex.DownloadAnswers()}
 }

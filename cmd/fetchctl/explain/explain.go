@@ -176,8 +176,3 @@ func classNames() string {
 	}
 	return strings.Join(names, ", ")
 }
-
-// Manual lists the exit codes of the command.
-func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitService, cli.ExitOutput, cli.ExitInterrupted)}
-}

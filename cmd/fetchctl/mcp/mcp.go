@@ -137,9 +137,7 @@ func (c *Command) service(set *policies.Set) (*service.Service, error) {
 	}, Policies: set}, nil)
 }
 
-// Manual lists the exit codes of the command.
+// Manual says what to use instead of a flag.
 func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Answers: map[string]string{"--proxy-url": "a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"}, Exits: cli.Codes(cli.ExitService, cli.ExitInterrupted).
-		With(cli.ExitOK, "standard input has ended, and every call is answered").
-		With(cli.ExitFailed, "the client broke the protocol")}
+	return cli.Manual{Answers: map[string]string{"--proxy-url": "a proxy would choose the addresses. Name a fetchd that has --egress-proxy with --server"}}
 }

@@ -235,16 +235,3 @@ func (r *interruptible) Read(p []byte) (int, error) {
 	}
 	return n, nil
 }
-
-// Manual lists the exit codes of the command.
-func (c *indexCommand) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitFailed, "a file cannot be read to its end, or has records that cannot be read alone")}
-}
-
-// Manual lists the exit codes of the command.
-func (c *checkCommand) Manual() cli.Manual {
-	return cli.Manual{Exits: cli.Codes(cli.ExitOutput, cli.ExitInterrupted).
-		With(cli.ExitOK, "no problem").
-		With(cli.ExitFailed, "there is a problem, or temporary files cannot be written")}
-}
