@@ -27,6 +27,7 @@ import (
 	"fetchd/fetch/fault"
 	"fetchd/fetch/workers"
 	"fetchd/internal/budget"
+	"fetchd/internal/list"
 )
 
 // Egress is the policy that controls which targets are allowed.
@@ -313,18 +314,14 @@ func (c *Client) End() int {
 // a kilobyte.
 type runs struct {
 	mu    sync.Mutex
-	first *run
+	list  list.List[*run]
 	ended bool // a fetch that starts now ends at once
 }
 
 func (l *runs) add(r *run) {
 	l.mu.Lock()
 	ended := l.ended
-	r.listed, r.next = true, l.first
-	if l.first != nil {
-		l.first.prev = r
-	}
-	l.first = r
+	l.list.Add(&r.listed, r)
 	l.mu.Unlock()
 	if ended {
 		r.Cancel(errShutdown)
@@ -335,18 +332,7 @@ func (l *runs) add(r *run) {
 func (l *runs) remove(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !r.listed {
-		return
-	}
-	if r.prev != nil {
-		r.prev.next = r.next
-	} else {
-		l.first = r.next
-	}
-	if r.next != nil {
-		r.next.prev = r.prev
-	}
-	r.listed, r.prev, r.next = false, nil, nil
+	l.list.Remove(&r.listed)
 }
 
 // endWaits ends the fetches that wait. One that starts to wait later ends itself.
@@ -358,11 +344,8 @@ func (l *runs) endWaits() {
 	}
 }
 
-func (l *runs) all() (all []*run) {
+func (l *runs) all() []*run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for r := l.first; r != nil; r = r.next {
-		all = append(all, r)
-	}
-	return all
+	return slices.Collect(l.list.All())
 }

@@ -536,7 +536,7 @@ func TestNothingIsKept(t *testing.T) {
 			sink := func(e Event) error {
 				switch e.(type) {
 				case ResponseStarted:
-					kept = r.client.runs.first.current
+					kept = r.client.runs.list.First().current
 				case AttemptFinished:
 					if !reflect.ValueOf(&kept.reader).Elem().IsZero() {
 						t.Error("the reader of the body has not released what it holds")

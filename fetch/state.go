@@ -19,6 +19,7 @@ import (
 	"fetchd/fetch/fault"
 	"fetchd/fetch/signing"
 	"fetchd/fetch/timers"
+	"fetchd/internal/list"
 )
 
 // run is one fetch with all its state.
@@ -82,9 +83,7 @@ type run struct {
 	cancelWaitCtx context.CancelCauseFunc
 	waiting       bool // between attempts or for a credential, when a shutdown ends the fetch
 
-	// Guarded by the lock of the client's runs.
-	prev, next *run
-	listed     bool
+	listed list.Place[*run] // guarded by the lock of the client's runs
 }
 
 // charges are the bytes that a run is charged for the results of its last attempt. bodyHead is for

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"fetchd/fetch/fault"
+	"fetchd/internal/list"
 )
 
 const (
@@ -43,15 +44,14 @@ type conn struct {
 	open   atomic.Int32 // requests in flight over HTTP/2
 	payers headPayers   // of HTTP/2
 
-	users        int           // requests that have a slot, in flight or not
-	shared       bool          // over HTTP/2: other requests may use it
-	retired      bool          // it takes no further request
-	large        bool          // a large head came over it
-	began        time.Time     // of the last request
-	last         time.Time     // when it became idle
-	limit        time.Duration // how long it may be idle
-	listed       bool          // in the list of idle connections
-	older, newer *conn
+	users   int           // requests that have a slot, in flight or not
+	shared  bool          // over HTTP/2: other requests may use it
+	retired bool          // it takes no further request
+	large   bool          // a large head came over it
+	began   time.Time     // of the last request
+	last    time.Time     // when it became idle
+	limit   time.Duration // how long it may be idle
+	listed  list.Place[*conn]
 }
 
 // key identifies the connections that a request may use.
@@ -154,43 +154,6 @@ func (c *conn) close() {
 		_ = c.nc.Close()
 	}
 	_ = c.socket.Close()
-}
-
-// idleList lists idle connections in the order in which they became idle.
-type idleList struct {
-	oldest, newest *conn
-	n              int
-}
-
-func (l *idleList) push(c *conn) {
-	c.listed, c.older, c.newer = true, l.newest, nil
-	if l.newest != nil {
-		l.newest.newer = c
-	} else {
-		l.oldest = c
-	}
-	l.newest = c
-	l.n++
-}
-
-// remove reports whether c was in the list.
-func (l *idleList) remove(c *conn) bool {
-	if !c.listed {
-		return false
-	}
-	if c.older != nil {
-		c.older.newer = c.newer
-	} else {
-		l.oldest = c.newer
-	}
-	if c.newer != nil {
-		c.newer.older = c.older
-	} else {
-		l.newest = c.older
-	}
-	c.listed, c.older, c.newer = false, nil, nil
-	l.n--
-	return true
 }
 
 // newHTTP2 returns the transport whose connections speak HTTP/2. It makes no connection itself: the

@@ -15,6 +15,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,7 +142,7 @@ func (d *differential) exchange(t testing.TB) (out outcome) {
 		until(t, ctx, "the connection is no longer idle", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.open.Load() == 0 || c.listed && len(waiting([]*conn{c})) > 0
+			return p.open.Load() == 0 || slices.Contains(slices.Collect(p.idle.All()), c) && len(waiting([]*conn{c})) > 0
 		})
 	}
 	x = p.NewExchange(ctx, new(timers.Clock), Settings{})

@@ -16,6 +16,7 @@ import (
 
 	"fetchd/fetch/egress"
 	"fetchd/internal/budget"
+	"fetchd/internal/list"
 )
 
 // Limits of idle connections. Connections in use have no limit, because a fetch would have to
@@ -84,8 +85,8 @@ type Pool struct {
 
 	mu         sync.Mutex
 	hosts      map[key]*host
-	idle       idleList
-	sweeps     *time.Timer // runs while a connection is idle
+	idle       list.List[*conn] // idle connections, in the order in which they became idle
+	sweeps     *time.Timer      // runs while a connection is idle
 	closed     bool
 	distrusted distrusted
 }
@@ -159,7 +160,7 @@ func (p *Pool) Close() {
 // Stats returns the numbers of connections.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
-	idle := p.idle.n
+	idle := p.idle.Len()
 	p.mu.Unlock()
 	return Stats{Open: int(p.open.Load()), Idle: idle, Dialled: p.dialled.Load(), Reused: p.reused.Load(), Stale: p.stale.Load(), Surplus: p.surpluses.Load()}
 }
@@ -334,8 +335,8 @@ func (p *Pool) shed(n int64) {
 }
 
 func (p *Pool) shedLocked(n int64) (closing []*conn) {
-	for n > 0 && p.idle.oldest != nil {
-		c := p.idle.oldest
+	for n > 0 && p.idle.Len() > 0 {
+		c := p.idle.First()
 		n -= c.idleBytes()
 		p.removeLocked(c)
 		closing = append(closing, c)
@@ -381,7 +382,7 @@ func (p *Pool) putLocked(c *conn, now time.Time) []*conn {
 		h.idle = append(h.idle, c)
 	}
 	c.last = now
-	p.idle.push(c)
+	p.idle.Add(&c.listed, c)
 	if p.sweeps == nil {
 		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
 	}
@@ -394,7 +395,7 @@ func (p *Pool) roomLocked(h *host, n int64) (closing []*conn, ok bool) {
 	if len(h.idle)+h.idle2 >= max(p.config.MaxIdle/2, 1) {
 		return nil, false
 	}
-	if p.idle.n >= p.config.MaxIdle {
+	if p.idle.Len() >= p.config.MaxIdle {
 		closing = p.shedLocked(1)
 	}
 	if p.config.Memory.GrowIdle(n) {
@@ -442,7 +443,7 @@ func (p *Pool) unlistLocked(h *host, c *conn) {
 
 // notIdleLocked reports whether a connection was idle, which it is no longer.
 func (p *Pool) notIdleLocked(h *host, c *conn) bool {
-	if !p.idle.remove(c) {
+	if !p.idle.Remove(&c.listed) {
 		return false
 	}
 	p.config.Memory.ShrinkIdle(c.idleBytes())
@@ -476,7 +477,7 @@ func (p *Pool) sweep() {
 	var closing, idle []*conn
 	p.mu.Lock()
 	now := time.Now()
-	for c := p.idle.oldest; c != nil; c = c.newer {
+	for c := range p.idle.All() {
 		dead := !c.hasRoom()
 		switch {
 		case dead || c.retired || c.isOld(now, false) || p.closed || !p.isCurrent(c):
@@ -500,7 +501,7 @@ func (p *Pool) sweep() {
 		p.sweeps.Stop()
 		p.sweeps = nil
 	}
-	if p.idle.n > 0 {
+	if p.idle.Len() > 0 {
 		p.sweeps = time.AfterFunc(sweepInterval, p.sweep)
 	}
 	p.mu.Unlock()

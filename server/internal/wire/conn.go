@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"fetchd/internal/budget"
 	"fetchd/internal/door"
+	"fetchd/internal/list"
 	"fetchd/internal/secure"
 	"fetchd/server/internal/admission"
 )
@@ -42,11 +44,11 @@ type Conn struct {
 	Free    atomic.Int32 // uncharged requests in flight on the HTTP port
 	writing atomic.Int64 // start of the current write, in Unix nanoseconds; 0: none
 
-	mu             sync.Mutex
-	over           []*budget.Lease // of ended calls whose ends are not written yet
-	oldest, newest *answer
-	unreadTimer    *time.Timer // for the oldest answer; nil: not running
-	closed         bool
+	mu          sync.Mutex
+	over        []*budget.Lease    // of ended calls whose ends are not written yet
+	unread      list.List[*answer] // the oldest first
+	unreadTimer *time.Timer        // for the oldest answer; nil: not running
+	closed      bool
 }
 
 // ConnOf returns the connection of a call, or nil.
@@ -90,18 +92,15 @@ func (c *Conn) Close() error {
 func (c *Conn) dropAnswers() {
 	c.mu.Lock()
 	c.closed = true
-	all, over := c.oldest, c.over
+	all, over := slices.Collect(c.unread.All()), c.over
 	c.over = nil
 	if c.unreadTimer != nil {
 		c.unreadTimer.Stop()
 	}
 	c.mu.Unlock()
 	closeAll(over)
-	for a := all; a != nil; a = all {
+	for _, a := range all {
 		a.release()
-		c.mu.Lock()
-		all = c.oldest
-		c.mu.Unlock()
 	}
 }
 
@@ -117,13 +116,7 @@ func (c *Conn) add(a *answer) {
 		return
 	}
 	defer c.mu.Unlock()
-	a.listed, a.prev = true, c.newest
-	if c.newest != nil {
-		c.newest.next = a
-	} else {
-		c.oldest = a
-	}
-	c.newest = a
+	c.unread.Add(&a.listed, a)
 	if c.unreadTimer == nil {
 		c.unreadTimer = time.AfterFunc(unreadTime, c.checkOldest)
 	}
@@ -136,21 +129,7 @@ func (c *Conn) remove(a *answer) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !a.listed {
-		return
-	}
-	a.listed = false
-	if a.prev != nil {
-		a.prev.next = a.next
-	} else {
-		c.oldest = a.next
-	}
-	if a.next != nil {
-		a.next.prev = a.prev
-	} else {
-		c.newest = a.prev
-	}
-	a.prev, a.next = nil, nil
+	c.unread.Remove(&a.listed)
 }
 
 // checkOldest closes the connection if its oldest answer has been unread for unreadTime,
@@ -158,11 +137,11 @@ func (c *Conn) remove(a *answer) {
 func (c *Conn) checkOldest() {
 	c.mu.Lock()
 	c.unreadTimer = nil
-	if c.closed || c.oldest == nil {
+	if c.closed || c.unread.Len() == 0 {
 		c.mu.Unlock()
 		return
 	}
-	left := unreadTime - time.Since(c.oldest.since)
+	left := unreadTime - time.Since(c.unread.First().since)
 	if left > 0 {
 		c.unreadTimer = time.AfterFunc(left, c.checkOldest)
 	}
@@ -207,10 +186,9 @@ type answer struct {
 	Held  Held
 	since time.Time
 
-	conn       *Conn   // nil: unknown
-	prev, next *answer // guarded by Conn.mu
-	listed     bool
-	once       sync.Once
+	conn   *Conn               // nil: unknown
+	listed list.Place[*answer] // guarded by Conn.mu
+	once   sync.Once
 }
 
 // release releases what the answer holds. It may be called again.

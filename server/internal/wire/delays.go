@@ -3,6 +3,8 @@ package wire
 import (
 	"sync"
 	"time"
+
+	"fetchd/internal/list"
 )
 
 // Delays calls a function for each item that stays in its list for a fixed time. A timer for each item would cost as much
@@ -11,17 +13,16 @@ type Delays[T any] struct {
 	delay time.Duration
 	fire  func(T)
 
-	mu             sync.Mutex
-	oldest, newest *Delayed[T]
-	running        bool // the timer
+	mu      sync.Mutex
+	items   list.List[*Delayed[T]]
+	running bool // the timer
 }
 
 // Delayed is the place of an item in a list, and guarded by its lock. It is part of the item.
 type Delayed[T any] struct {
-	item       T
-	in         *Delays[T] // nil: none
-	since      time.Time
-	prev, next *Delayed[T]
+	place list.Place[*Delayed[T]]
+	item  T
+	since time.Time
 }
 
 // NewDelays returns a list that calls fire, which must not wait.
@@ -37,13 +38,8 @@ func (d *Delays[T]) Add(at *Delayed[T], item T) {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	*at = Delayed[T]{item: item, in: d, since: now, prev: d.newest}
-	if d.newest != nil {
-		d.newest.next = at
-	} else {
-		d.oldest = at
-	}
-	d.newest = at
+	at.item, at.since = item, now
+	d.items.Add(&at.place, at)
 	if !d.running {
 		d.running = true
 		time.AfterFunc(d.delay, d.run)
@@ -54,25 +50,7 @@ func (d *Delays[T]) Add(at *Delayed[T], item T) {
 func (d *Delays[T]) Remove(at *Delayed[T]) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if at.in != d {
-		return false
-	}
-	d.removeLocked(at)
-	return true
-}
-
-func (d *Delays[T]) removeLocked(at *Delayed[T]) {
-	if at.prev != nil {
-		at.prev.next = at.next
-	} else {
-		d.oldest = at.next
-	}
-	if at.next != nil {
-		at.next.prev = at.prev
-	} else {
-		d.newest = at.prev
-	}
-	*at = Delayed[T]{}
+	return d.items.Remove(&at.place)
 }
 
 // run calls fire for the items that are due.
@@ -80,12 +58,13 @@ func (d *Delays[T]) run() {
 	var due []T
 	now := time.Now()
 	d.mu.Lock()
-	for d.oldest != nil && now.Sub(d.oldest.since) >= d.delay {
-		due = append(due, d.oldest.item)
-		d.removeLocked(d.oldest)
+	for d.items.Len() > 0 && now.Sub(d.items.First().since) >= d.delay {
+		at := d.items.First()
+		due = append(due, at.item)
+		d.items.Remove(&at.place)
 	}
-	if d.running = d.oldest != nil; d.running {
-		time.AfterFunc(d.delay-now.Sub(d.oldest.since), d.run)
+	if d.running = d.items.Len() > 0; d.running {
+		time.AfterFunc(d.delay-now.Sub(d.items.First().since), d.run)
 	}
 	d.mu.Unlock()
 	for _, item := range due {

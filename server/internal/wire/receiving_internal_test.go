@@ -73,7 +73,7 @@ func TestRequestTime(t *testing.T) {
 				if released := memory.Usage().Total() < held; released != row.released || (ctx.Err() != nil) != row.started {
 					t.Errorf("released: %t, cancelled: %v", released, ctx.Err())
 				}
-				if r.received(late); r.expected.oldest != nil || r.slow.oldest != nil || len(r.calls) > 0 {
+				if r.received(late); r.expected.items.Len()+r.slow.items.Len() > 0 || len(r.calls) > 0 {
 					t.Error("a call is still listed")
 				}
 			})
