@@ -45,7 +45,7 @@ func metricLines() ([]string, error) {
 	for _, m := range typeLine.FindAllStringSubmatch(scraped.String(), -1) {
 		all.scraped[m[1]] = m[2]
 	}
-	collected, ok := observe.NewMetrics("").Gatherer().(prometheus.Collector)
+	collected, ok := observer.Gatherer().(prometheus.Collector)
 	if !ok {
 		return nil, errors.New("the metrics of fetchd are not described")
 	}

@@ -237,12 +237,9 @@ func (s *callerSeries) reject(reason string) {
 // SetCallers sets the names of the callers that have their own label value in the metrics by caller.
 // All others count as "other", and so do names beyond the first 256 in alphabetical order. The series
 // of names that are no longer in the list are removed.
-func (m *Metrics) SetCallers(names []string) { m.callers.set(names) }
-
-// SetCallers sets the names of the callers that have their own label value; see [Metrics.SetCallers].
 func (o *Observer) SetCallers(names []string) {
 	if o != nil {
-		o.metrics.SetCallers(names)
+		o.callers.set(names)
 	}
 }
 
@@ -251,13 +248,13 @@ var callersInFlight = []series[int]{
 }
 
 // callersInFlight returns the fetches in flight of all callers.
-func (m *Metrics) callersInFlight() iter.Seq2[string, int] {
-	known := *m.callers.known.Load()
+func (o *Observer) callersInFlight() iter.Seq2[string, int] {
+	known := *o.callers.known.Load()
 	counts := map[string]int{otherCallers: 0}
 	for name := range known {
 		counts[name] = 0
 	}
-	for caller, n := range m.gauges.Load().Callers() {
+	for caller, n := range o.gauges.Load().Callers() {
 		if known[caller] == nil {
 			caller = otherCallers
 		}

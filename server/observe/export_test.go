@@ -7,14 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MetricsOf returns the metrics of an observer.
-func MetricsOf(o *Observer) *Metrics { return o.metrics }
-
 // Flush exports the spans so far.
 func (o *Observer) Flush(ctx context.Context) error { return o.traces.queue.ForceFlush(ctx) }
 
 // Break registers a collector that fails every scrape.
-func (m *Metrics) Break() error { return m.registry.Register(broken{}) }
+func (m *Observer) Break() error { return m.registry.Register(broken{}) }
 
 // broken is a prometheus.Collector.
 type broken struct{}

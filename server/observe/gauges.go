@@ -57,7 +57,7 @@ type ArchiveStats struct {
 
 // Gauges sets the functions that each scrape calls. It replaces those of an earlier
 // call.
-func (m *Metrics) Gauges(g Gauges) {
+func (o *Observer) Gauges(g Gauges) {
 	if g.Fetches == nil {
 		g.Fetches = func() (int, int) { return 0, 0 }
 	}
@@ -79,21 +79,21 @@ func (m *Metrics) Gauges(g Gauges) {
 	if g.Archives == nil {
 		g.Archives = func() iter.Seq2[string, ArchiveStats] { return func(func(string, ArchiveStats) bool) {} }
 	}
-	m.gauges.Store(&g)
+	o.gauges.Store(&g)
 }
 
-func (m *Metrics) makeGauges() {
-	m.Gauges(Gauges{})
-	service := func() iter.Seq2[string, *Gauges] { return one(m.gauges.Load()) }
+func (o *Observer) makeGauges() {
+	o.Gauges(Gauges{})
+	service := func() iter.Seq2[string, *Gauges] { return one(o.gauges.Load()) }
 	memory := func() iter.Seq2[string, int64] {
-		byKind, _ := m.gauges.Load().Memory()
+		byKind, _ := o.gauges.Load().Memory()
 		return maps.All(byKind)
 	}
-	connections := func() iter.Seq2[string, fetch.ConnectionStats] { return one(m.gauges.Load().Connections()) }
-	stores := func() iter.Seq2[string, StoreStats] { return m.gauges.Load().Stores() }
-	archives := func() iter.Seq2[string, ArchiveStats] { return m.gauges.Load().Archives() }
-	m.registry.MustRegister(&collector[*Gauges]{"", service, serviceSeries}, &collector[int64]{"kind", memory, memorySeries},
-		&collector[int]{"caller", m.callersInFlight, callersInFlight}, &collector[fetch.ConnectionStats]{"", connections, connectionSeries},
+	connections := func() iter.Seq2[string, fetch.ConnectionStats] { return one(o.gauges.Load().Connections()) }
+	stores := func() iter.Seq2[string, StoreStats] { return o.gauges.Load().Stores() }
+	archives := func() iter.Seq2[string, ArchiveStats] { return o.gauges.Load().Archives() }
+	o.registry.MustRegister(&collector[*Gauges]{"", service, serviceSeries}, &collector[int64]{"kind", memory, memorySeries},
+		&collector[int]{"caller", o.callersInFlight, callersInFlight}, &collector[fetch.ConnectionStats]{"", connections, connectionSeries},
 		&collector[StoreStats]{"store", stores, storeSeries}, &collector[ArchiveStats]{"store", archives, archiveSeries})
 }
 

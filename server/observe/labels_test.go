@@ -49,7 +49,7 @@ func closed() map[string][]string {
 // checkLabels compares the labels of every series with the closed sets.
 func (r *rig) checkLabels() {
 	r.Helper()
-	families, err := r.metrics.Gatherer().Gather()
+	families, err := r.observer.Gatherer().Gather()
 	must(r, err)
 	values := closed()
 	for _, f := range families {
@@ -73,15 +73,15 @@ func TestCallers(t *testing.T) {
 	req, e, out := told(t)
 	count := func() {
 		for i, name := range []string{"nightly", "batch", "192.0.2.7", "2001:db8::/64", ""} {
-			r.metrics.Refused(name, "MEMORY")
+			r.observer.Refused(name, "MEMORY")
 			for range i + 1 {
 				req.Caller = name
-				r.metrics.Attempted(r.context, req, e)
-				r.metrics.Fetched(r.context, req, out)
+				r.observer.Attempted(r.context, req, e)
+				r.observer.Fetched(r.context, req, out)
 			}
 		}
 	}
-	r.metrics.Gauges(observe.Gauges{Callers: func() map[string]int { return map[string]int{"nightly": 3, "192.0.2.7": 2, "192.0.2.8": 1} }})
+	r.observer.Gauges(observe.Gauges{Callers: func() map[string]int { return map[string]int{"nightly": 3, "192.0.2.7": 2, "192.0.2.8": 1} }})
 	want := func(step string, series map[string]float64) {
 		t.Helper()
 		all := r.series()
@@ -92,7 +92,7 @@ func TestCallers(t *testing.T) {
 			}
 		}
 	}
-	r.metrics.SetCallers([]string{"nightly", "batch", "nightly", "\xff"})
+	r.observer.SetCallers([]string{"nightly", "batch", "nightly", "\xff"})
 	count()
 	want("two callers", map[string]float64{
 		"fetchd_caller_fetches_total{caller=nightly,outcome=success}": 1, "fetchd_caller_fetches_total{caller=batch,outcome=success}": 2,
@@ -101,7 +101,7 @@ func TestCallers(t *testing.T) {
 		"fetchd_caller_refused_total{caller=other,reason=memory}": 3, "fetchd_caller_fetches_in_flight{caller=nightly}": 3,
 		"fetchd_caller_fetches_in_flight{caller=batch}": 0, "fetchd_caller_fetches_in_flight{caller=other}": 3,
 	})
-	r.metrics.SetCallers([]string{"batch", "other"})
+	r.observer.SetCallers([]string{"batch", "other"})
 	count()
 	want("one caller, and one with the name of all others", map[string]float64{
 		"fetchd_caller_fetches_total{caller=nightly,outcome=success}": -1, "fetchd_caller_fetches_total{caller=batch,outcome=success}": 4,
@@ -111,7 +111,7 @@ func TestCallers(t *testing.T) {
 	for i := range 10_000 {
 		many = append(many, fmt.Sprint("team ", i))
 	}
-	r.metrics.SetCallers(many)
+	r.observer.SetCallers(many)
 	n := 0
 	for name := range r.series() {
 		if strings.HasPrefix(name, "fetchd_caller_attempts_total") {
@@ -121,7 +121,7 @@ func TestCallers(t *testing.T) {
 	if n != 257 {
 		t.Errorf("10,000 callers have %d series of attempts, want 256 and one for the others", n)
 	}
-	r.metrics.SetCallers(nil)
+	r.observer.SetCallers(nil)
 	want("none", map[string]float64{"fetchd_caller_attempts_total{caller=batch}": -1, "fetchd_caller_attempts_total{caller=other}": 25})
 }
 
@@ -176,16 +176,16 @@ func TestLabelsAreClosed(t *testing.T) {
 	req, e, out := told(t)
 	for n := range uint8(255) {
 		e.Decision = classify.Decision{Class: classify.Class(n), Verdict: classify.Verdict(n), DelaySource: classify.DelaySource(n)}
-		r.metrics.Attempted(r.context, req, e)
+		r.observer.Attempted(r.context, req, e)
 		e.Decision.Verdict = classify.Retry
-		r.metrics.Attempted(r.context, req, e)
+		r.observer.Attempted(r.context, req, e)
 		req.Caller = secret + strconv.Itoa(int(n))
 		out.Kind, out.Failure, out.Body.Size = classify.Kind(n), &fetch.Failure{Class: classify.Class(n)}, -int64(n)
-		r.metrics.Fetched(r.context, req, out)
-		r.metrics.Refused(secret, secret+strconv.Itoa(int(n)))
+		r.observer.Fetched(r.context, req, out)
+		r.observer.Refused(secret, secret+strconv.Itoa(int(n)))
 	}
 	out.Kind, out.Failure = classify.Failed, nil
-	r.metrics.Fetched(r.context, req, out)
+	r.observer.Fetched(r.context, req, out)
 	r.checkLabels()
 	if got := r.series()["fetchd_refused_total{reason=other}"]; got != 255 {
 		t.Errorf("refused for another reason: %v, want 255", got)
@@ -196,7 +196,7 @@ func TestLabelsAreClosed(t *testing.T) {
 // event counts as an increase.
 func TestSeriesBeginAtZero(t *testing.T) {
 	t.Parallel()
-	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
+	r := idle(t)
 	all := r.series()
 	want := []string{"fetchd_build_info{version=v0}", "fetchd_body_bytes_total", "fetchd_encoded_bytes_total", "fetchd_log_lines_dropped_total",
 		"fetchd_fetches_total{error_class=none,outcome=success}", "fetchd_attempts_total{decision=no_failure,error_class=none}",
@@ -218,7 +218,7 @@ func TestSeriesBeginAtZero(t *testing.T) {
 // TestGauges checks that each scrape calls the functions again.
 func TestGauges(t *testing.T) {
 	t.Parallel()
-	r := &rig{T: t, metrics: observe.NewMetrics("v0")}
+	r := idle(t)
 	names := []string{"fetchd_fetches_in_flight", "fetchd_fetches_limit", "fetchd_memory_budget_bytes", "fetchd_draining",
 		"fetchd_connections_open", "fetchd_connections_idle", "fetchd_connections_dialled_total", "fetchd_connections_reused_total", "fetchd_connections_stale_total",
 		"fetchd_connections_surplus_total"}
@@ -233,7 +233,7 @@ func TestGauges(t *testing.T) {
 	}
 	want(make([]float64, len(names))...)
 	n, draining := 1, false
-	r.metrics.Gauges(observe.Gauges{
+	r.observer.Gauges(observe.Gauges{
 		Fetches: func() (int, int) { return n, 10 * n },
 		Memory: func() (map[string]int64, int64) {
 			return map[string]int64{"head": int64(2 * n), "body": 0}, int64(20 * n)
@@ -249,7 +249,7 @@ func TestGauges(t *testing.T) {
 	if all := r.series(); all["fetchd_memory_bytes{kind=head}"] != 10 || all["fetchd_memory_bytes{kind=body}"] != 0 {
 		t.Errorf("by kind: %v, want 10 of heads and 0 of bodies", all)
 	}
-	r.metrics.Gauges(observe.Gauges{})
+	r.observer.Gauges(observe.Gauges{})
 	want(make([]float64, len(names))...)
 }
 
@@ -262,7 +262,7 @@ func TestNames(t *testing.T) {
 	r.observer.Serving(s, observe.Gauges{})
 	r.hostile()
 	r.observer.Refused("", "TOO_MANY_FETCHES")
-	problems, err := testutil.GatherAndLint(r.metrics.Gatherer())
+	problems, err := testutil.GatherAndLint(r.observer.Gatherer())
 	must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
@@ -297,7 +297,7 @@ func TestHandler(t *testing.T) {
 		!strings.Contains(body, `fetchd_fetch_seconds_bucket{outcome="success",le="0.001"} 0`) {
 		t.Errorf("GET /metrics = %d:\n%s", rw.Code, body)
 	}
-	must(t, observe.MetricsOf(o).Break())
+	must(t, o.Break())
 	if rw := get(); rw.Code != http.StatusOK || !strings.Contains(rw.Body.String(), "fetchd_build_info") {
 		t.Errorf("with a broken collector, GET /metrics = %d, want 200 with the rest", rw.Code)
 	}
@@ -347,7 +347,7 @@ func TestDroppedLogLines(t *testing.T) {
 	var dropped uint64
 	o, err := observe.New(observe.Config{DroppedLogLines: func() uint64 { return dropped }})
 	must(t, err)
-	r := &rig{T: t, metrics: observe.MetricsOf(o)}
+	r := &rig{T: t, observer: o}
 	for _, dropped = range []uint64{0, 7} {
 		if got := r.series()["fetchd_log_lines_dropped_total"]; got != float64(dropped) {
 			t.Errorf("fetchd_log_lines_dropped_total = %v, want %d", got, dropped)

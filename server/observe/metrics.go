@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,31 +41,6 @@ var reasons = map[string]string{
 // otherReason is the label value of any other reason.
 const otherReason = "other"
 
-// Metrics counts fetches and calls in its own registry. It is a [fetch.Observer] and
-// is safe for concurrent use.
-//
-// The methods called for each attempt look series up by number, not by label text,
-// and do not allocate.
-type Metrics struct {
-	registry *prometheus.Registry
-	calls    *calls
-	gauges   atomic.Pointer[Gauges]
-	logger   *slog.Logger
-
-	ended    []prometheus.Counter  // by kind, except failed fetches
-	failed   []prometheus.Counter  // by class
-	seconds  []prometheus.Observer // by kind
-	attempts attempts
-	delays   []prometheus.Observer // by source
-	phases   [phaseCount]prometheus.Observer
-	refused  map[string]prometheus.Counter
-	other    prometheus.Counter // rejected for another reason
-	callers  *callers
-	denied   *prometheus.CounterVec
-
-	bodyBytes, encodedBytes prometheus.Counter
-}
-
 // The phases whose time is measured.
 const (
 	resolve = iota
@@ -84,147 +58,158 @@ func phasesOf(x *fetch.Exchange) [phaseCount]time.Duration {
 	return [phaseCount]time.Duration{x.Resolve, x.Connect, x.TLS, x.Processing, x.Transfer}
 }
 
-// NewMetrics returns the metrics of a program with the given version.
-func NewMetrics(version string) *Metrics {
-	return newMetrics(version, slog.New(slog.DiscardHandler), func() uint64 { return 0 })
-}
-
-func newMetrics(version string, logger *slog.Logger, dropped func() uint64) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), logger: logger}
-	m.registry.MustRegister(collectors.NewGoCollector(),
+// makeMetrics registers all metrics in a registry of their own.
+func (o *Observer) makeMetrics(cfg *Config) {
+	o.registry = prometheus.NewRegistry()
+	o.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	series := promauto.With(m.registry)
-	m.calls = newCalls(series)
+	series := promauto.With(o.registry)
+	o.calls = newCalls(series)
 	series.NewGaugeVec(prometheus.GaugeOpts{Name: "fetchd_build_info", Help: "1, with the version of the program."},
-		[]string{"version"}).WithLabelValues(version).Set(1)
-	m.makeFetches(series)
-	m.makeAttempts(series)
-	m.makeRefused(series)
-	m.callers = newCallers(series)
-	m.makeGauges()
+		[]string{"version"}).WithLabelValues(cfg.Version).Set(1)
+	o.makeFetches(series)
+	o.makeAttempts(series)
+	o.makeRefused(series)
+	o.callers = newCallers(series)
+	o.makeGauges()
 	series.NewCounterFunc(prometheus.CounterOpts{Name: "fetchd_log_lines_dropped_total",
-		Help: "Log lines that were dropped because standard error was blocked or failed."}, func() float64 { return float64(dropped()) })
-	return m
+		Help: "Log lines that were dropped because standard error was blocked or failed."}, func() float64 { return float64(cfg.DroppedLogLines()) })
+	o.registry.MustRegister(cfg.Collectors...)
 }
 
-func (m *Metrics) makeFetches(series promauto.Factory) {
+func (o *Observer) makeFetches(series promauto.Factory) {
 	total := series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_fetches_total",
 		Help: "Finished fetches, by kind of outcome and by error class."}, []string{"outcome", "error_class"})
 	seconds := series.NewHistogramVec(prometheus.HistogramOpts{Name: "fetchd_fetch_seconds",
 		Help: "Time from the start of a fetch to its end, including waits.", Buckets: buckets}, []string{"outcome"})
 	for _, kind := range names[classify.Kind]() {
-		m.ended = append(m.ended, nil)
-		m.seconds = append(m.seconds, nil)
+		o.ended = append(o.ended, nil)
+		o.seconds = append(o.seconds, nil)
 		if kind == "" {
 			continue
 		}
-		last := len(m.ended) - 1
-		m.seconds[last] = seconds.WithLabelValues(kind)
+		last := len(o.ended) - 1
+		o.seconds[last] = seconds.WithLabelValues(kind)
 		if last != int(classify.Failed) {
-			m.ended[last] = total.WithLabelValues(kind, none)
+			o.ended[last] = total.WithLabelValues(kind, none)
 		}
 	}
 	for _, class := range names[classify.Class]() {
-		m.failed = append(m.failed, total.WithLabelValues(classify.Failed.String(), cmp.Or(class, classify.Internal.String())))
+		o.failed = append(o.failed, total.WithLabelValues(classify.Failed.String(), cmp.Or(class, classify.Internal.String())))
 	}
-	m.bodyBytes = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_body_bytes_total",
+	o.bodyBytes = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_body_bytes_total",
 		Help: "Bytes of the body of each fetch's last attempt, after content decoding."})
-	m.encodedBytes = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_encoded_bytes_total",
+	o.encodedBytes = series.NewCounter(prometheus.CounterOpts{Name: "fetchd_encoded_bytes_total",
 		Help: "Bytes of the same bodies as received, before content decoding."})
 }
 
-func (m *Metrics) makeAttempts(series promauto.Factory) {
-	m.attempts = newAttempts(series)
+func (o *Observer) makeAttempts(series promauto.Factory) {
+	o.attempts = newAttempts(series)
 	delays := series.NewHistogramVec(prometheus.HistogramOpts{Name: "fetchd_retry_delay_seconds",
 		Help: "Delay before another attempt, by its source.", Buckets: buckets}, []string{"source"})
 	for _, source := range names[classify.DelaySource]() {
-		m.delays = append(m.delays, nil)
+		o.delays = append(o.delays, nil)
 		if source != "" {
-			m.delays[len(m.delays)-1] = delays.WithLabelValues(source)
+			o.delays[len(o.delays)-1] = delays.WithLabelValues(source)
 		}
 	}
 	phases := series.NewHistogramVec(prometheus.HistogramOpts{Name: "fetchd_phase_seconds",
 		Help: "Duration of each phase of a request. Phases that did not occur are not counted.", Buckets: buckets}, []string{"phase"})
 	for i, name := range phaseNames {
-		m.phases[i] = phases.WithLabelValues(name)
+		o.phases[i] = phases.WithLabelValues(name)
 	}
 }
 
-func (m *Metrics) makeRefused(series promauto.Factory) {
+func (o *Observer) makeRefused(series promauto.Factory) {
 	refused := series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_refused_total",
 		Help: "Calls that were rejected, and connections that were closed, because of a limit, by limit."}, []string{"reason"})
-	m.refused = map[string]prometheus.Counter{}
+	o.refused = map[string]prometheus.Counter{}
 	for reason, label := range reasons {
-		m.refused[reason] = refused.WithLabelValues(label)
+		o.refused[reason] = refused.WithLabelValues(label)
 	}
-	m.other = refused.WithLabelValues(otherReason)
-	m.denied = series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_policy_denials_total",
+	o.other = refused.WithLabelValues(otherReason)
+	o.denied = series.NewCounterVec(prometheus.CounterOpts{Name: "fetchd_policy_denials_total",
 		Help: "What the policies of callers forbid, by policy and kind of rule. In mode report nothing was blocked."}, []string{"policy", "reason", "mode"})
 }
 
 // Denied counts a decision of a policy of callers. The names of policies and reasons are few: those of a file
 // and of this program. reported says that nothing was blocked.
-func (m *Metrics) Denied(policy, reason string, reported bool) {
+func (o *Observer) Denied(policy, reason string, reported bool) {
+	if o == nil {
+		return
+	}
 	mode := "enforce"
 	if reported {
 		mode = "report"
 	}
-	m.denied.WithLabelValues(policy, reason, mode).Inc()
+	o.denied.WithLabelValues(policy, reason, mode).Inc()
 }
 
 // Attempted implements [fetch.Observer].
-func (m *Metrics) Attempted(_ context.Context, req *fetch.Request, e *fetch.AttemptFinished) {
+func (o *Observer) Attempted(ctx context.Context, req *fetch.Request, e *fetch.AttemptFinished) {
 	d := &e.Decision
-	m.callers.of(req.Caller).attempts.Inc()
-	m.attempts.counter(d.Class, d.Verdict).Inc()
-	if delay := at(m.delays, d.DelaySource); delay != nil { // there is a source only if another attempt follows
+	o.callers.of(req.Caller).attempts.Inc()
+	o.attempts.counter(d.Class, d.Verdict).Inc()
+	if delay := at(o.delays, d.DelaySource); delay != nil { // there is a source only if another attempt follows
 		delay.Observe(d.Delay.Seconds())
 	}
 	for i := range e.Hops {
 		for phase, took := range phasesOf(&e.Hops[i].Exchange) {
 			if took > 0 {
-				m.phases[phase].Observe(took.Seconds())
+				o.phases[phase].Observe(took.Seconds())
 			}
 		}
+	}
+	if o.traces != nil {
+		o.traces.attempted(ctx, e)
 	}
 }
 
 // Fetched implements [fetch.Observer].
-func (m *Metrics) Fetched(_ context.Context, req *fetch.Request, out *fetch.Outcome) {
+func (o *Observer) Fetched(ctx context.Context, req *fetch.Request, out *fetch.Outcome) {
 	kind := out.Kind
-	if at(m.ended, kind) == nil {
+	if at(o.ended, kind) == nil {
 		kind = classify.Failed // also for an unknown kind
 		class := classify.Internal
-		if out.Failure != nil && int(out.Failure.Class) < len(m.failed) {
+		if out.Failure != nil && int(out.Failure.Class) < len(o.failed) {
 			class = out.Failure.Class
 		}
-		m.failed[class].Inc()
+		o.failed[class].Inc()
 	} else {
-		m.ended[kind].Inc()
+		o.ended[kind].Inc()
 	}
-	m.seconds[kind].Observe(out.Total.Seconds())
-	add(m.bodyBytes, out.Body.Size)
-	add(m.encodedBytes, out.Body.EncodedSize)
-	m.callers.fetched(req, kind, out.Body.Size)
+	o.seconds[kind].Observe(out.Total.Seconds())
+	add(o.bodyBytes, out.Body.Size)
+	add(o.encodedBytes, out.Body.EncodedSize)
+	o.callers.fetched(req, kind, out.Body.Size)
+	if o.traces != nil {
+		o.traces.fetched(ctx, req, out)
+	}
 }
 
 // Refused counts a rejected call. reason is the ErrorInfo reason that the caller
 // receives, such as TOO_MANY_FETCHES.
-func (m *Metrics) Refused(caller, reason string) {
-	m.callers.of(caller).reject(reason)
-	if c, known := m.refused[reason]; known {
+func (o *Observer) Refused(caller, reason string) {
+	if o == nil {
+		return
+	}
+	o.callers.of(caller).reject(reason)
+	if c, known := o.refused[reason]; known {
 		c.Inc()
 		return
 	}
-	m.other.Inc()
+	o.other.Inc()
 }
 
 // Handler returns the handler of GET /metrics. Metrics that cannot be collected, such
 // as those of the process without access to /proc, are omitted, and the error is logged. It makes the
-// page for each request; its user must limit how often.
-func (m *Metrics) Handler() http.Handler {
-	scrape := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{m.logger},
+// page for each request; its user must limit how often. It is nil if o is nil.
+func (o *Observer) Handler() http.Handler {
+	if o == nil {
+		return nil
+	}
+	scrape := promhttp.HandlerFor(o.registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: scrapeLog{o.logger},
 		DisableCompression: true, // its user compresses the page
 	})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { scrape.ServeHTTP(ignoreWriteErrors{rw}, r) })
@@ -241,7 +226,7 @@ func (w ignoreWriteErrors) Write(p []byte) (int, error) {
 }
 
 // Gatherer returns the registry, for tests and for exporting the metrics elsewhere.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+func (o *Observer) Gatherer() prometheus.Gatherer { return o.registry }
 
 // scrapeLog is a promhttp.Logger.
 type scrapeLog struct{ logger *slog.Logger }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -13,8 +13,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/reflection"
-
-	"fetchd/fetch"
 )
 
 // Config configures an [Observer]. The zero value enables metrics and no traces.
@@ -44,12 +42,32 @@ type Config struct {
 }
 
 // Observer is a [fetch.Observer] that provides metrics and, if configured, traces.
-// It is safe for concurrent use. The methods that the server calls do nothing on a
+// It is safe for concurrent use, and the metrics have their own registry. The methods that the server calls do nothing on a
 // nil Observer. Do not pass a nil Observer to package fetch: Attempted and Fetched
 // would panic.
+//
+// The methods called for each attempt look series up by number, not by label text,
+// and do not allocate.
 type Observer struct {
-	metrics *Metrics
-	traces  *traces // nil: none
+	traces *traces // nil: none
+
+	registry *prometheus.Registry
+	calls    *calls
+	gauges   atomic.Pointer[Gauges]
+	logger   *slog.Logger
+
+	ended    []prometheus.Counter  // by kind, except failed fetches
+	failed   []prometheus.Counter  // by class
+	seconds  []prometheus.Observer // by kind
+	attempts attempts
+	delays   []prometheus.Observer // by source
+	phases   [phaseCount]prometheus.Observer
+	refused  map[string]prometheus.Counter
+	other    prometheus.Counter // rejected for another reason
+	callers  *callers
+	denied   *prometheus.CounterVec
+
+	bodyBytes, encodedBytes prometheus.Counter
 }
 
 // New returns an observer. The error names the field that is invalid.
@@ -68,25 +86,9 @@ func New(cfg Config) (*Observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics := newMetrics(cfg.Version, cfg.Logger, cfg.DroppedLogLines)
-	metrics.registry.MustRegister(cfg.Collectors...)
-	return &Observer{metrics, traces}, nil
-}
-
-// Attempted implements [fetch.Observer].
-func (o *Observer) Attempted(ctx context.Context, req *fetch.Request, e *fetch.AttemptFinished) {
-	o.metrics.Attempted(ctx, req, e)
-	if o.traces != nil {
-		o.traces.attempted(ctx, e)
-	}
-}
-
-// Fetched implements [fetch.Observer].
-func (o *Observer) Fetched(ctx context.Context, req *fetch.Request, out *fetch.Outcome) {
-	o.metrics.Fetched(ctx, req, out)
-	if o.traces != nil {
-		o.traces.fetched(ctx, req, out)
-	}
+	o := &Observer{traces: traces, logger: cfg.Logger}
+	o.makeMetrics(&cfg)
+	return o, nil
 }
 
 // Start starts the trace of a fetch whose request arrived at since. Call it right
@@ -102,36 +104,13 @@ func (o *Observer) Start(ctx context.Context, since time.Time) context.Context {
 	return o.traces.start(ctx, since)
 }
 
-// Denied counts a decision of a policy of callers; see [Metrics.Denied].
-func (o *Observer) Denied(policy, reason string, reported bool) {
-	if o != nil {
-		o.metrics.Denied(policy, reason, reported)
-	}
-}
-
-// Refused counts a rejected call. reason is the ErrorInfo reason that the caller
-// receives, such as TOO_MANY_FETCHES.
-func (o *Observer) Refused(caller, reason string) {
-	if o != nil {
-		o.metrics.Refused(caller, reason)
-	}
-}
-
 // Serving sets the functions that each scrape calls, and creates the series of every
 // method of s with the value zero. Call it after all services are registered.
 func (o *Observer) Serving(s reflection.ServiceInfoProvider, g Gauges) {
 	if o != nil {
-		o.metrics.calls.initialize(s)
-		o.metrics.Gauges(g)
+		o.calls.initialize(s)
+		o.Gauges(g)
 	}
-}
-
-// Handler returns the handler of GET /metrics, or nil if o is nil.
-func (o *Observer) Handler() http.Handler {
-	if o == nil {
-		return nil
-	}
-	return o.metrics.Handler()
 }
 
 // ServerOptions returns the interceptors that count calls. They must be the
@@ -141,8 +120,8 @@ func (o *Observer) ServerOptions() []grpc.ServerOption {
 		return nil
 	}
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(o.metrics.calls)),
-		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(o.metrics.calls)),
+		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(o.calls)),
+		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(o.calls)),
 	}
 }
 

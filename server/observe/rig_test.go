@@ -23,8 +23,7 @@ type rig struct {
 	origin   *origin.Origin
 	raw      net.Listener // of the origin of [rig.hostile]
 	client   *fetch.Client
-	metrics  *observe.Metrics
-	observer *observe.Observer // nil if there are only metrics
+	observer *observe.Observer
 	spans    *tracetest.InMemoryExporter
 	context  context.Context // of the fetches
 }
@@ -36,11 +35,22 @@ func (r *rig) in(t *testing.T) *rig {
 	return &c
 }
 
+// idle returns a rig with metrics, and without an origin and a client.
+func idle(t *testing.T) *rig {
+	t.Helper()
+	o, err := observe.New(observe.Config{Version: "v0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{T: t, observer: o}
+}
+
 // counted returns a rig with metrics only.
 func counted(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{T: t, metrics: observe.NewMetrics("v0"), context: t.Context()}
-	r.start(r.metrics)
+	r := idle(t)
+	r.context = t.Context()
+	r.start(r.observer)
 	return r
 }
 
@@ -57,7 +67,6 @@ func traced(t *testing.T, change ...func(*observe.Config)) *rig {
 	if r.observer, err = observe.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	r.metrics = observe.MetricsOf(r.observer)
 	t.Cleanup(func() { _ = r.observer.Shutdown(context.Background()) }) // tests that need the error call Shutdown themselves
 	r.start(r.observer)
 	return r
@@ -107,7 +116,7 @@ func (r *rig) fetch(listener, path string, change ...func(*fetch.Request)) *fetc
 // count and its sum.
 func (r *rig) series() map[string]float64 {
 	r.Helper()
-	families, err := r.metrics.Gatherer().Gather()
+	families, err := r.observer.Gatherer().Gather()
 	must(r, err)
 	all := map[string]float64{}
 	for _, f := range families {
