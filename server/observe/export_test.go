@@ -11,7 +11,7 @@ import (
 func (o *Observer) Flush(ctx context.Context) error { return o.traces.queue.ForceFlush(ctx) }
 
 // Break registers a collector that fails every scrape.
-func (m *Observer) Break() error { return m.registry.Register(broken{}) }
+func (o *Observer) Break() error { return o.registry.Register(broken{}) }
 
 // broken is a prometheus.Collector.
 type broken struct{}

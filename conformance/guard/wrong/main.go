@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,45 +22,31 @@ import (
 	whatwg "github.com/nlnwa/whatwg-url/url"
 )
 
-// faults are what a guard can do wrong.
-var faults = map[string]func(*client){
-	"none":       func(*client) {},
-	"everything": func(c *client) { c.open = true },
-	"refuses":    func(c *client) { c.refuses = true },
-	"names":      func(c *client) { c.trustNames = true },
-	"rebinding":  func(c *client) { c.lookUpAgain = true },
-	"redirects":  func(c *client) { c.trustRedirects = true },
-	"mapped":     func(c *client) { c.trustMapped = true },
-	"ranges":     func(c *client) { c.onlyPrivate = true },
-	"numbers":    func(c *client) { c.trustNumbers = true },
-	"parser":     func(c *client) { c.ownParser = true },
-	"proxies":    func(c *client) { c.useProxies = true },
-	"tunnels":    func(c *client) { c.trustTunnels = true },
-}
+// client is an HTTP client with a fault.
+type client struct{ fault string }
 
-// client is an HTTP client and its faults.
-type client struct {
-	open    bool // refuses nothing
-	refuses bool // refuses everything
-
-	trustNames     bool // judges addresses in URLs, and not those of names
-	lookUpAgain    bool // looks a name up to judge it, and again to connect
-	trustRedirects bool // judges only the first URL
-	trustMapped    bool // does not know IPv4-mapped addresses
-	onlyPrivate    bool // knows only the addresses of RFC 1918
-	trustNumbers   bool // takes every host that is not written as an address for a name
-	ownParser      bool // finds the host to judge with a pattern, not with the parser of the client
-	useProxies     bool // connects to the proxies that the environment names
-	trustTunnels   bool // as a proxy it does not judge CONNECT
-}
+// faults are what a guard can do wrong:
+//
+//   - none: nothing
+//   - everything: it refuses nothing
+//   - refuses: it refuses everything
+//   - names: it judges addresses in URLs, and not those of names
+//   - rebinding: it looks a name up to judge it, and again to connect
+//   - redirects: it judges only the first URL
+//   - mapped: it does not know IPv4-mapped addresses
+//   - ranges: it knows only the addresses of RFC 1918
+//   - numbers: it takes every host that is not written as an address for a name
+//   - parser: it finds the host to judge with a pattern, not with the parser of the client
+//   - proxies: it connects to the proxies that the environment names
+//   - tunnels: as a proxy it does not judge CONNECT
+var faults = []string{"none", "everything", "refuses", "names", "rebinding", "redirects", "mapped", "ranges", "numbers", "parser", "proxies", "tunnels"}
 
 func main() {
-	if len(os.Args) < 3 || faults[os.Args[1]] == nil {
-		fmt.Fprintf(os.Stderr, "usage: wrong FAULT URL, wrong FAULT proxy HOST:PORT, or wrong FAULT mcp [twice], with a fault of %s\n", strings.Join(slices.Sorted(maps.Keys(faults)), ", "))
+	if len(os.Args) < 3 || !slices.Contains(faults, os.Args[1]) {
+		fmt.Fprintf(os.Stderr, "usage: wrong FAULT URL, wrong FAULT proxy HOST:PORT, or wrong FAULT mcp [twice], with a fault of %s\n", strings.Join(faults, ", "))
 		os.Exit(2)
 	}
-	c := new(client)
-	faults[os.Args[1]](c)
+	c := &client{os.Args[1]}
 	if err := c.run(os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -119,7 +104,7 @@ func parse(at *url.URL, raw string) (*url.URL, error) {
 
 // request sends one request. It returns the Location if there is one, and else writes the body.
 func (c *client) request(ctx context.Context, u *url.URL, raw string, hop int, to io.Writer) (location string, err error) {
-	trusted := c.open || c.trustRedirects && hop > 0
+	trusted := c.fault == "everything" || c.fault == "redirects" && hop > 0
 	addrs, err := c.addresses(ctx, u, raw, trusted)
 	if err != nil {
 		return "", err
@@ -166,7 +151,7 @@ var asWritten = regexp.MustCompile(`(?i)^(?:https?:)?//(?:[^/?#\\]*@)?(\[[^\]]*\
 
 // addresses returns the addresses to connect to, of which the guard has refused none.
 func (c *client) addresses(ctx context.Context, u *url.URL, raw string, trusted bool) ([]netip.Addr, error) {
-	if c.refuses {
+	if c.fault == "refuses" {
 		return nil, errRefused
 	}
 	if trusted {
@@ -176,15 +161,15 @@ func (c *client) addresses(ctx context.Context, u *url.URL, raw string, trusted 
 		return nil, errRefused
 	}
 	_, notAddress := netip.ParseAddr(u.Hostname())
-	if c.trustNames && notAddress != nil {
+	if c.fault == "names" && notAddress != nil {
 		return lookUp(ctx, u.Hostname())
 	}
-	if found := asWritten.FindStringSubmatch(raw); c.trustNumbers && found != nil && notAddress == nil {
+	if found := asWritten.FindStringSubmatch(raw); c.fault == "numbers" && found != nil && notAddress == nil {
 		if _, err := netip.ParseAddr(strings.ReplaceAll(strings.Trim(found[1], "[]"), "%25", "%")); err != nil {
 			return lookUp(ctx, u.Hostname())
 		}
 	}
-	if found := ownPattern.FindStringSubmatch(raw); c.ownParser && found != nil {
+	if found := ownPattern.FindStringSubmatch(raw); c.fault == "parser" && found != nil {
 		if other, err := parse(nil, "http://"+found[1]+"/"); err == nil && other.Hostname() != u.Hostname() {
 			if _, err := c.judged(ctx, other.Hostname()); err != nil {
 				return nil, err
@@ -193,7 +178,7 @@ func (c *client) addresses(ctx context.Context, u *url.URL, raw string, trusted 
 		}
 	}
 	addrs, err := c.judged(ctx, u.Hostname())
-	if err == nil && c.lookUpAgain {
+	if err == nil && c.fault == "rebinding" {
 		return lookUp(ctx, u.Hostname())
 	}
 	return addrs, err
@@ -244,7 +229,7 @@ func port(u *url.URL) string {
 
 // proxy returns the proxy that the environment names, or nil.
 func (c *client) proxy(u *url.URL) *url.URL {
-	if !c.useProxies && !c.open {
+	if c.fault != "proxies" && c.fault != "everything" {
 		return nil
 	}
 	for _, name := range []string{u.Scheme + "_proxy", strings.ToUpper(u.Scheme) + "_PROXY", "all_proxy", "ALL_PROXY"} {
@@ -274,7 +259,7 @@ func prefixes(text string) (all []netip.Prefix) {
 
 // forbids reports whether the guard refuses an address.
 func (c *client) forbids(addr netip.Addr) bool {
-	if addr.Is4In6() && c.trustMapped {
+	if addr.Is4In6() && c.fault == "mapped" {
 		return false
 	}
 	addr = addr.Unmap().WithZone("")
@@ -282,5 +267,5 @@ func (c *client) forbids(addr netip.Addr) bool {
 	if slices.ContainsFunc(private, in) {
 		return true
 	}
-	return !c.onlyPrivate && (slices.ContainsFunc(special, in) || addr.Is6() && !global6.Contains(addr))
+	return c.fault != "ranges" && (slices.ContainsFunc(special, in) || addr.Is6() && !global6.Contains(addr))
 }

@@ -72,7 +72,7 @@ func (c *client) tunnel(ctx context.Context, target string, from io.Reader, conn
 	if err != nil {
 		return err
 	}
-	addrs, err := c.addresses(ctx, u, raw, c.open || c.trustTunnels)
+	addrs, err := c.addresses(ctx, u, raw, c.fault == "everything" || c.fault == "tunnels")
 	if err != nil {
 		return err
 	}
