@@ -104,7 +104,8 @@ func TestPlan(t *testing.T) {
 			if s.program == "go" && !slices.Contains(caller.Kinds(), s.kind) {
 				t.Errorf("%s: %q has the kind %q, which callers in Go do not have", g.name, s.name, s.kind)
 			}
-			if through := strings.HasPrefix(s.kind, "grpc-"); through != (s.service != "") {
+			_, proxied := proxies[s.service]
+			if through := strings.HasPrefix(s.kind, "grpc-"); through != (s.service != "" && !proxied) {
 				t.Errorf("%s: %q is of the kind %q and goes through %q", g.name, s.name, s.kind, s.service)
 			}
 		}
