@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"fetchd/internal/cli"
+	"fetchd/stores/flock"
 )
 
 // folder is the directory of the downloads. Nothing outside it is accessed, and no symbolic
@@ -105,6 +106,17 @@ func (d *folder) remove(name string) error {
 		}
 		return nil
 	})
+}
+
+// removeUnlocked removes a file that no other run is writing.
+func (d *folder) removeUnlocked(name string) error {
+	if f, err := d.open(name, os.O_RDWR); err == nil {
+		defer func() { _ = f.Close() }() // nothing was written
+		if errors.Is(flock.Lock(f), flock.ErrLocked) {
+			return errBusy
+		}
+	}
+	return d.remove(name)
 }
 
 // clear removes the part and the sidecar of a file. The sidecar is last, because a part

@@ -18,7 +18,8 @@ const noteEvery = 256 << 10
 // certainly on disk. The order of its operations keeps it consistent wherever the run is
 // killed:
 //
-//   - The sidecar is created first and removed last. A part without a sidecar is not ours.
+//   - The part is created empty and locked, and then the sidecar, which is removed last. A part without a sidecar
+//     is not ours, unless it is empty.
 //   - The sidecar records bytes only after they have been flushed.
 //   - Before old bytes are overwritten, the sidecar records that the part starts again.
 //   - Before the file gets its name, the record of URLs has no other URL for that.
@@ -55,38 +56,45 @@ func (p *part) open(force bool) error {
 	case !force:
 		return err
 	}
-	there, err := p.dir.exists(p.name + partEnding)
-	switch {
-	case err != nil:
+	info, err := p.dir.lstat(p.name + partEnding)
+	switch there := err == nil; {
+	case !there && !errors.Is(err, fs.ErrNotExist):
 		return err
-	case there && !ours && !force:
+	case there && !ours && !force && info.Size() > 0:
 		return fmt.Errorf("%s %w", p.name+partEnding, errForeign)
-	case there && (!ours || p.dir.same(p.name, p.name+partEnding)): // the last run was killed while it renamed the file
-		if err := p.dir.remove(p.name + partEnding); err != nil {
+	case there && (!ours && force || p.dir.same(p.name, p.name+partEnding)): // the last run was killed while it renamed the file
+		if err := p.dir.removeUnlocked(p.name + partEnding); err != nil {
 			return err
 		}
-		there = false
-	}
-	if !there {
 		return p.begin()
+	case there:
+		return p.resume(said)
 	}
-	return p.resume(said)
+	return p.begin()
 }
 
 // begin creates an empty part.
 func (p *part) begin() (err error) {
-	if err := p.dir.writeSidecar(p.name, p.said, true); err != nil {
+	if p.file, err = p.dir.create(p.name+partEnding, 0o666); errors.Is(err, fs.ErrExist) {
+		return errBusy
+	} else if err != nil {
 		return err
 	}
-	if p.file, err = p.dir.create(p.name+partEnding, 0o666); err != nil {
+	if err := p.lock(); err != nil {
 		return err
 	}
-	return p.lock()
+	return p.dir.writeSidecar(p.name, p.said, true)
 }
 
-// lock prevents other runs from using the part until it is closed or this process ends.
+// lock prevents other runs from using the part until it is closed or this process ends. It fails if another run has
+// renamed or removed the part before.
 func (p *part) lock() error {
 	if flock.Lock(p.file) != nil {
+		return errBusy
+	}
+	info, err := p.file.Stat()
+	now, errNow := p.dir.lstat(p.name + partEnding)
+	if err != nil || errNow != nil || !os.SameFile(info, now) {
 		return errBusy
 	}
 	return nil
@@ -100,12 +108,16 @@ func (p *part) resume(said sidecar) (err error) {
 	if err := p.lock(); err != nil {
 		return err
 	}
-	if now, err := p.dir.readSidecar(p.name); err != nil || now != said { // it changed before we had the lock
-		return errors.Join(errBusy, err)
-	}
 	info, err := p.file.Stat()
 	if err != nil {
 		return err
+	}
+	now, err := p.dir.readSidecar(p.name)
+	if errors.Is(err, fs.ErrNotExist) && info.Size() == 0 { // the last run was killed before it wrote one
+		return p.dir.writeSidecar(p.name, p.said, true)
+	}
+	if err != nil || now != said { // it changed before we had the lock
+		return errBusy
 	}
 	said.URL = p.said.URL
 	at := min(info.Size(), said.Offset)
@@ -205,7 +217,10 @@ func (p *part) finish(force bool) error {
 	}
 	p.finished = true
 	p.dir.record(p.name, p.said.URL)
-	return errors.Join(p.dir.clear(p.name), p.file.Close())
+	if p.dir.same(p.name, p.name+partEnding) { // otherwise it is that of another run
+		err = p.dir.remove(p.name + partEnding)
+	}
+	return errors.Join(err, p.dir.remove(p.name+sidecarEnding), p.file.Close())
 }
 
 // leave closes an unfinished part. It is kept if a later run can continue it; kept is its

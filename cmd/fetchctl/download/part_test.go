@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"fetchd/test/clitest"
@@ -114,10 +115,35 @@ func TestPartKilledAnywhere(t *testing.T) {
 	}
 }
 
+// Of runs that download the same name by force at the same time, each fails because another one is there, or leaves
+// its whole file. It is not parallel, for the same reason.
+func TestPartRace(t *testing.T) {
+	dir := t.TempDir()
+	var runs sync.WaitGroup
+	for n := range 4 {
+		runs.Go(func() {
+			d, w := tempFolder(t, dir), world{bytes.Repeat([]byte{byte('a' + n)}, 40_000), fmt.Sprintf(`"%d"`, n)}
+			for range 100 {
+				p, err := openPart(d, "file", fmt.Sprintf("http://origin.test/%d", n%2), true)
+				if err == nil {
+					err = errors.Join(p.restart(0, w.validator, -1), p.write(w.body), p.finish(true))
+				}
+				if err != nil && !errors.Is(err, errBusy) {
+					t.Error(err)
+				}
+				if got, err := os.ReadFile(filepath.Join(dir, "file")); err == nil && (len(got) != len(w.body) || bytes.Count(got, got[:1]) != len(got)) {
+					t.Errorf("%d bytes, or a mixture", len(got))
+				}
+			}
+		})
+	}
+	runs.Wait()
+	only(t, dir, "file")
+}
+
 // A run that was killed as it gave the file its name leaves a part that is the
-// same file. Nothing is written into that.
+// same file. Nothing is written into that. It is not parallel, for the same reason.
 func TestPartKilledAtTheEnd(t *testing.T) {
-	t.Parallel()
 	old, changed := world{bytes.Repeat([]byte("old "), 150_000), `"v"`}, world{bytes.Repeat([]byte("new! "), 150_000), `"v"`}
 	for step := 1; ; step++ {
 		dir := t.TempDir()
