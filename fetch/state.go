@@ -97,7 +97,7 @@ type hopError struct {
 }
 
 // attempt is one iteration of the retry loop: a chain of hops, and the body of the last
-// response. [run.startAttempt] fills it in, and [run.settle] decides what follows.
+// response. [run.startAttempt] fills it in, and [run.settle] decides what follows. docs/design.md draws it.
 type attempt struct {
 	run    *run
 	number int
@@ -118,30 +118,10 @@ type attempt struct {
 	cause    error           // why the attempt was cancelled, or nil; guarded by the run's lock
 
 	location classify.Location // how the Location of the last response is treated
-	faults   classify.Faults   // the classes of all failures
-	phase    classify.Phase    // of the first failure, as are reason and note
-	reason   string
-	denial   denial
-	note     errorNote
 
-	added        []signing.Field  // by the provider to the request of the last hop; nil: none
-	signedAt     time.Time        // of the request of the last hop; zero: it was not signed
-	unsigned     *signing.Message // the request of the last hop, if its signer has not signed it
-	challenged   bool             // the last response asks for a signature, and the next request to its origin has it
-	noCredential bool             // the provider had none, or could not sign
-	mayPass      bool             // the provider may have one later
-	// refreshedJustNow reports whether the credential was too new to be refreshed.
-	refreshedJustNow bool
-	refreshError     string    // why the refresh of the credential failed; empty: it did not, or there was none
-	resuming         *progress // the body that this attempt resumes; nil: it starts at the first byte
-	refused          bool      // the last status is about the rest of that body only, see noteRefusal
-	body             BodySummary
-	inlineBody       []byte
-	stored           *StoredObject
-	errorBody        []byte
-	// committed reports whether this attempt has delivered body bytes. The body may still be
-	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.
-	committed bool
+	failures
+	authorization
+	delivery
 
 	// What nearly every attempt needs once, in one block with it. A wait keeps none of it.
 	firstExchange conns.Exchange
@@ -149,6 +129,41 @@ type attempt struct {
 	reader        bodyReader
 
 	headCharge, hopsCharge int64 // bytes charged for the last response head and for the hops after the first
+}
+
+// failures is what failed in an attempt.
+type failures struct {
+	faults classify.Faults // the classes of all failures
+	phase  classify.Phase  // of the first failure, as are reason and note
+	reason string
+	denial denial
+	note   errorNote
+}
+
+// authorization is how the request of the last hop of an attempt was signed, or has a credential.
+type authorization struct {
+	added        []signing.Field  // by the provider to the request; nil: none
+	signedAt     time.Time        // zero: it was not signed
+	unsigned     *signing.Message // the request, if its signer has not signed it
+	challenged   bool             // the last response asks for a signature, and the next request to its origin has it
+	noCredential bool             // the provider had none, or could not sign
+	mayPass      bool             // the provider may have one later
+	// refreshedJustNow reports whether the credential was too new to be refreshed.
+	refreshedJustNow bool
+	refreshError     string // why the refresh of the credential failed; empty: it did not, or there was none
+}
+
+// delivery is what an attempt does with the body of its last response.
+type delivery struct {
+	resuming   *progress // the body that this attempt resumes; nil: it starts at the first byte
+	refused    bool      // the last status is about the rest of that body only, see noteRefusal
+	body       BodySummary
+	inlineBody []byte
+	stored     *StoredObject
+	errorBody  []byte
+	// committed reports whether this attempt has delivered body bytes. The body may still be
+	// resumed or restarted, unlike with [classify.Observation].BodyCommitted.
+	committed bool
 }
 
 // denial is the policy of the fetch that forbids a target, its rule, and what it permits instead. The policy is empty
