@@ -70,6 +70,8 @@ type Manual struct {
 	Tables string
 	// Answers say what to use instead of flags that the command does not have, by flag, such as "-k".
 	Answers map[string]string
+	// Wrong says what to use instead of a value that a flag of the command cannot have, by flag, such as "--retry".
+	Wrong map[string]string
 	// Stray returns what to use instead of stray, the first of args that the command does not take, or "". It may be nil.
 	Stray func(args []string, stray string) string
 }
@@ -153,6 +155,8 @@ func (p *Program) unusable(err error, args []string) error {
 		if !strings.HasPrefix(m[1], "--") {
 			err = errors.New(m[0])
 		}
+	} else if flag, _, ok := strings.Cut(text, ": "); ok && manual.Wrong[flag] != "" {
+		return &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %s", flag, manual.Wrong[flag])}
 	} else if stray, ok := strings.CutPrefix(text, "unexpected argument "); ok && manual.Stray != nil {
 		if answer := manual.Stray(args, stray); answer != "" {
 			return &Error{Code: ExitUsage, Err: errors.New(answer)}

@@ -21,9 +21,9 @@ type Command struct {
 
 	Sums string `name:"sha256sums" group:"What:" placeholder:"FILE" help:"List of digests as sha256sum writes it. A file that is not listed, or has another digest, fails."`
 
-	Jobs       int             `short:"j" default:"4" group:"How:" placeholder:"N" help:"Number of files at once, 1 to 64. Default: ${default}."`
-	LimitRate  *cli.ByteSize   `group:"How:" placeholder:"BYTES" help:"Maximum rate in bytes per second for all files together, such as 500k or 2m; at least 8k. Default: no limit."`
-	MaxRetries service.Retries `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for each file after the first, 0 to 10. Default: ${default}."`
+	Jobs       int           `short:"j" default:"4" group:"How:" placeholder:"N" help:"Number of files at once, 1 to 64. Default: ${default}."`
+	LimitRate  *cli.ByteSize `group:"How:" placeholder:"BYTES" help:"Maximum rate in bytes per second for all files together, such as 500k or 2m; at least 8k. Default: no limit."`
+	MaxRetries int32         `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for each file after the first, 0 to 10. Default: ${default}."`
 
 	WARC *string `name:"warc" group:"How:" placeholder:"FILE" help:"Append every request and response to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
 
@@ -69,5 +69,5 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 
 // Manual says what the flags of wget and curl mean here.
 func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Tables: reflex.DownloadHelp(), Answers: reflex.DownloadAnswers()}
+	return cli.Manual{Tables: reflex.DownloadHelp(), Answers: reflex.DownloadAnswers(), Wrong: reflex.DownloadWrong}
 }

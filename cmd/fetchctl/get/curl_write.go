@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"fetchd/cmd/fetchctl/show"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
@@ -36,7 +38,16 @@ func (w *written) remote() (host, port string) {
 	return host, port
 }
 
-// writeOutVariables are the variables of --write-out. Times are those of the last hop, but for time_total.
+// after returns the time from the start of the fetch to the end of these phases of the last hop.
+func (w *written) after(phases ...*durationpb.Duration) string {
+	sum := w.hop().GetStartOffset().AsDuration()
+	for _, d := range phases {
+		sum += d.AsDuration()
+	}
+	return secondsText(sum)
+}
+
+// writeOutVariables are the variables of --write-out. Times are from the start of the fetch, as in curl.
 var writeOutVariables = map[string]func(*written) string{
 	"content_type":       func(w *written) string { return show.HeadersOf(w.GetResponse()).Get("Content-Type") },
 	"errormsg":           func(w *written) string { return w.GetError().GetMessage() },
@@ -62,18 +73,26 @@ var writeOutVariables = map[string]func(*written) string{
 		if x.GetTlsDuration() == nil {
 			return secondsText(0)
 		}
-		return secondsText(x.GetResolveDuration().AsDuration() + x.GetConnectDuration().AsDuration() + x.GetTlsDuration().AsDuration())
+		return w.after(x.GetResolveDuration(), x.GetConnectDuration(), x.GetTlsDuration())
 	},
 	"time_connect": func(w *written) string {
 		x := w.hop().GetExchange()
-		return secondsText(x.GetResolveDuration().AsDuration() + x.GetConnectDuration().AsDuration())
+		return w.after(x.GetResolveDuration(), x.GetConnectDuration())
 	},
-	"time_namelookup": func(w *written) string {
-		return secondsText(w.hop().GetExchange().GetResolveDuration().AsDuration())
+	"time_namelookup": func(w *written) string { return w.after(w.hop().GetExchange().GetResolveDuration()) },
+	"time_pretransfer": func(w *written) string {
+		x := w.hop().GetExchange()
+		return w.after(x.GetResolveDuration(), x.GetConnectDuration(), x.GetTlsDuration())
+	},
+	"time_redirect": func(w *written) string {
+		if len(w.GetHops()) < 2 {
+			return secondsText(0)
+		}
+		return w.after()
 	},
 	"time_starttransfer": func(w *written) string {
 		x := w.hop().GetExchange()
-		return secondsText(x.GetResolveDuration().AsDuration() + x.GetConnectDuration().AsDuration() + x.GetTlsDuration().AsDuration() + x.GetProcessingDuration().AsDuration())
+		return w.after(x.GetResolveDuration(), x.GetConnectDuration(), x.GetTlsDuration(), x.GetProcessingDuration())
 	},
 	"time_total":    func(w *written) string { return secondsText(w.GetTotalDuration().AsDuration()) },
 	"url":           func(w *written) string { return w.url },

@@ -67,6 +67,11 @@ type curlFlags struct {
 
 	Proto string `group:"Curl:" placeholder:"=https" help:"Accept https alone, for redirects too."`
 
+	Fail         bool `short:"f" hidden:""` // it is so always, as are the next two
+	Location     bool `short:"L" hidden:""`
+	Compressed   bool `hidden:""`
+	FailWithBody bool `group:"Curl:" help:"Write the body of a failed response, up to 64 KiB, as if it had not failed. The exit code is still that of the failure."`
+
 	RemoteName bool    `short:"O" group:"Curl:" help:"Write the body to a file in the current directory, with the name that the origin gives or the last segment of the URL. An existing file is not replaced."`
 	WriteOut   *string `short:"w" group:"Curl:" placeholder:"FORMAT|@FILE" help:"Write this to standard output when the fetch has ended, with variables such as %{http_code} and %header{etag}."`
 	Silent     bool    `short:"s" group:"Curl:" xor:"told" help:"The same as --quiet."`

@@ -62,7 +62,7 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 
 // open opens the output for the body. The caller discards it.
 func (c *Command) open(stdout io.Writer, req *pb.FetchRequest) (*delivery, error) {
-	d := &delivery{include: c.Include, stored: c.Store != ""}
+	d := &delivery{include: c.Include, failed: c.FailWithBody, stored: c.Store != ""}
 	if c.RemoteName {
 		d.url = c.URL
 		req.BodyPolicy.Delivery = restartable()

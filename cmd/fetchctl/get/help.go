@@ -7,5 +7,5 @@ import (
 
 // Manual says what the flags of curl and wget mean here.
 func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Tables: reflex.GetHelp(), Answers: reflex.GetAnswers(), Stray: reflex.GetStray}
+	return cli.Manual{Tables: reflex.GetHelp(), Answers: reflex.GetAnswers(), Wrong: reflex.GetWrong, Stray: reflex.GetStray}
 }

@@ -19,6 +19,7 @@ type delivery struct {
 	out     *cli.Output     // with -O nil until the body starts
 	screen  *terminalWriter // nil if the body is written unchanged
 	include bool
+	failed  bool                // the body of a failed response is written
 	stored  bool                // the service delivers it to a store
 	url     string              // of the file of -O, or empty
 	file    string              // name of that file
@@ -75,7 +76,17 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 			return err
 		}
 	default:
-		return nil
+		if o.GetResponse() == nil || d.out == nil || d.written > 0 || !d.failed && d.out.IsFile() {
+			return nil
+		}
+		if err := d.writeHead(o.GetResponse()); err != nil {
+			return err
+		}
+		if d.failed {
+			if _, err := d.out.Write(o.GetErrorBody()); err != nil {
+				return err
+			}
+		}
 	}
 	if err := d.out.Keep(); err != nil || d.screen == nil {
 		return err

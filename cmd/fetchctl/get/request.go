@@ -48,6 +48,9 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 	if c.Timeout != nil {
 		req.TimeoutPolicy.TotalTimeout = durationpb.New(*c.Timeout)
 	}
+	if c.FailWithBody {
+		req.BodyPolicy.MaxErrorBodyBytes = new(int32(64 << 10))
+	}
 	if c.Store != "" {
 		req.BodyPolicy.Delivery = &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: c.Store, Key: c.Key}}
 	}

@@ -64,7 +64,7 @@ func help(guest, command string, table []row, says func(row) string) string {
 func GetAnswers() map[string]string {
 	all := make(map[string]string)
 	add(all, curl, "", func(r row) string { return r.get })
-	add(all, wget, "; as a flag of wget: ", func(r row) string { return r.get })
+	add(all, wget, "", func(r row) string { return r.get })
 	return all
 }
 
@@ -83,6 +83,9 @@ func add(all map[string]string, table []row, separator string, says func(row) st
 	for _, r := range table {
 		for flag := range strings.SplitSeq(r.flags, ", ") {
 			answer, earlier := says(r), all[flag]
+			if strings.HasPrefix(answer, "the default") {
+				answer = "leave it out: it is " + answer
+			}
 			switch {
 			case answer == "" || answer == earlier:
 			case earlier == "":
@@ -93,6 +96,14 @@ func add(all map[string]string, table []row, separator string, says func(row) st
 		}
 	}
 }
+
+const site = `"frontier crawl --bodies DIR URL" crawls a site`
+
+// GetWrong and DownloadWrong say what to use instead of values that a flag cannot have.
+var (
+	GetWrong      = map[string]string{"--max-retries": "-r takes a number of retries; a range is --range 0-99, and " + site}
+	DownloadWrong = map[string]string{"--max-retries": "-r takes a number of retries; " + site}
+)
 
 // GetStray returns what to use instead of stray, the first argument that get does not take, or "".
 func GetStray(args []string, stray string) string {

@@ -1,10 +1,8 @@
 package service
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -43,9 +41,9 @@ func Headers(flag string, lines []string) ([]*pb.Header, error) {
 
 // Policies has the flags for the retries and redirects of a fetch.
 type Policies struct {
-	MaxRetries     *Retries `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
-	Profile        string   `enum:"standard,download" default:"standard" group:"Retries:" help:"Retry rules and waits: standard (short waits) or download (longer waits with jitter, retries 408, no time limit). Default: ${default}."`
-	IdempotencyKey string   `group:"Retries:" placeholder:"KEY" help:"Send this Idempotency-Key on every attempt, and retry POST and PATCH: the origin must know keys, because a request may arrive twice. Default: such a request is sent once."`
+	MaxRetries     *int32 `short:"r" group:"Retries:" placeholder:"N" help:"Attempts after the first, 0 to 10. Default: 2, with --profile download 3."`
+	Profile        string `enum:"standard,download" default:"standard" group:"Retries:" help:"Retry rules and waits: standard (short waits) or download (longer waits with jitter, retries 408, no time limit). Default: ${default}."`
+	IdempotencyKey string `group:"Retries:" placeholder:"KEY" help:"Send this Idempotency-Key on every attempt, and retry POST and PATCH: the origin must know keys, because a request may arrive twice. Default: such a request is sent once."`
 
 	MaxRedirects *int32 `group:"Redirects:" placeholder:"N" help:"Maximum number of redirects in one attempt, 0 to 20. Default: 5, with --profile download 20."`
 	NoFollow     bool   `group:"Redirects:" help:"Do not follow redirects: a redirect is then the result, with exit code 0."`
@@ -59,7 +57,7 @@ func (p *Policies) Retry() (*pb.RetryPolicy, error) {
 		if *p.MaxRetries < 0 || *p.MaxRetries > maxRetries {
 			return nil, cli.UsageError("--max-retries", fmt.Sprintf("is %d: give 0 to %d", *p.MaxRetries, maxRetries))
 		}
-		policy.MaxAttempts = proto.Int32(int32(*p.MaxRetries) + 1)
+		policy.MaxAttempts = proto.Int32(*p.MaxRetries + 1)
 	}
 	return policy, cli.CheckUTF8(map[string]string{"--idempotency-key": p.IdempotencyKey})
 }
@@ -79,22 +77,4 @@ func WriteJSON(w io.Writer, m proto.Message) error {
 		return cli.OutputError(err)
 	}
 	return nil
-}
-
-// Retries is a number of attempts after the first.
-type Retries int32
-
-// UnmarshalText implements encoding.TextUnmarshaler. The same letter is curl's for a range, and wget's for a site.
-func (r *Retries) UnmarshalText(text []byte) error {
-	n, err := strconv.ParseInt(string(text), 10, 32)
-	switch {
-	case err == nil:
-		*r = Retries(n)
-		return nil
-	case bytes.Contains(text, []byte("://")):
-		return fmt.Errorf("%.20q is not a number: \"frontier crawl URL\" fetches a site", text)
-	case bytes.Contains(text, []byte("-")):
-		return fmt.Errorf("%.20q is not a number: did you mean --range %.20s?", text, text)
-	}
-	return fmt.Errorf("%.20q is not a number", text)
 }
