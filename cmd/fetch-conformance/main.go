@@ -9,7 +9,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"fetchd/conformance/originrun"
 	"fetchd/internal/cli"
 )
 
@@ -29,7 +28,6 @@ type grammar struct {
 	Client  clientCmd  `cmd:"" help:"Judge an HTTP client by what the origin sees of it."`
 	Service serviceCmd `cmd:"" help:"Judge a service that speaks the API of fetchd."`
 	Guard   guardCmd   `cmd:"" help:"Judge an egress guard by the addresses that it connects to: an HTTP client, a proxy or an MCP server. Needs Linux and root."`
-	Origin  originCmd  `cmd:"" help:"Run the misbehaving origin, to try a client by hand."`
 	List    listCmd    `cmd:"" help:"List the scenarios with their levels and rules."`
 	Diff    diffCmd    `cmd:"" help:"Compare two records. Exits with 1 if something that held does not hold any more."`
 	Summary summaryCmd `cmd:"" help:"Print a table of records in Markdown: a row for each, a column for each level."`
@@ -50,14 +48,10 @@ func main() {
 
 // run runs a command and returns the exit code.
 func run(ctx context.Context, args []string, streams cli.Streams) int {
-	p := &cli.Program{Name: "fetch-conformance", Texts: texts + originrun.Texts, Streams: streams}
+	p := &cli.Program{Name: "fetch-conformance", Texts: texts, Streams: streams}
 	parsed, err := p.Parse(new(grammar), args)
 	if err == nil {
 		err = cli.Command[command](parsed).run(ctx, &app{p})
 	}
 	return p.Exit(ctx, err)
 }
-
-type originCmd struct{ originrun.Flags }
-
-func (c *originCmd) run(ctx context.Context, a *app) error { return c.Serve(ctx, a.Out, a.Err) }

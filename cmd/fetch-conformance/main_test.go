@@ -100,8 +100,6 @@ func TestCommands(t *testing.T) {
 		{"a proxy that checks strings", []string{"guard", "--string-check", "--proxy", "127.0.0.1:3128", shell}, cli.ExitUsage, "", "exclude each other"},
 		{"a tool without a server", []string{"guard", "--mcp-tool", "fetch", shell}, cli.ExitUsage, "", "needs --mcp"},
 		{"no service", []string{"service", "--origin-addr", "127.0.0.1:0", "127.0.0.1:1"}, cli.ExitUsage, "", "--origin-addr"},
-		{"an origin without a port", []string{"origin", "--addr", "127.0.0.1:1:2"}, cli.ExitFailed, "", "open listener http"},
-		{"help about the origin", []string{"origin", "--help"}, cli.ExitOK, "GET /_log?key=KEY", ""},
 		{"no record", []string{"diff", "/there/is/none", f}, cli.ExitUsage, "", "BEFORE"},
 		{"another format", []string{"diff", f, f}, cli.ExitUsage, "", "the format is"},
 		{"a result twice", []string{"summary", twice}, cli.ExitUsage, "", `scenario "503 then 200" has two results`},

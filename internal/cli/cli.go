@@ -239,10 +239,10 @@ func (p *Program) fromEnvironment(_ *kong.Context, _ *kong.Path, flag *kong.Flag
 // printHelp prints kong's help, then the exit codes and the examples of the command. A command with the tag ownflags uses
 // no flag of the program except --help.
 func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context, texts map[string]longText) error {
-	path, command, tables := p.Name, p.Name, ""
+	path, tables := p.Name, ""
 	node := c.Selected()
 	if node != nil {
-		path, command, tables = node.Path(), node.FullPath(), manualOf(node).Tables
+		path, tables = node.Path(), manualOf(node).Tables
 		for _, flag := range c.Model.Flags {
 			flag.Hidden = flag.Hidden || node.Tag.Has("ownflags") && flag.Name != "help"
 		}
@@ -260,7 +260,7 @@ func (p *Program) printHelp(o kong.HelpOptions, c *kong.Context, texts map[strin
 	}
 	examples := strings.Trim(texts[path].examples, "\n")
 	if examples != "" {
-		examples = "\nExamples:\n" + strings.NewReplacer("PROGRAM", p.Name, "COMMAND", command).Replace(examples) + "\n"
+		examples = "\nExamples:\n" + strings.ReplaceAll(examples, "PROGRAM", p.Name) + "\n"
 	}
 	if tables != "" {
 		tables = "\n" + tables

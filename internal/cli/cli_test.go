@@ -41,7 +41,7 @@ Exit codes:
   21
 
 Examples:
-  COMMAND x
+  PROGRAM get x
 `
 
 // parse runs the command line and returns the exit code and both streams.
