@@ -22,7 +22,7 @@ const (
 )
 
 // noStore returns no store, for tests that do not use one.
-func noStore() Store { return nil }
+func noStore() store.Store { return nil }
 
 // errorText returns the text of an error.
 func errorText(err error) string { return fmt.Sprintf("%v", err) }

@@ -41,7 +41,7 @@ func claimed(t *testing.T) (*claims, *visit) {
 var errBroken = errors.New("the store is broken")
 
 // brokenStore cannot extend leases.
-type brokenStore struct{ Store }
+type brokenStore struct{ store.Store }
 
 func (brokenStore) Extend(context.Context, []store.Lease, time.Duration) ([]store.Lease, error) {
 	return nil, errBroken

@@ -21,7 +21,7 @@ const (
 // recorder records outcomes, many in one transaction.
 type recorder struct {
 	*reporter
-	store  Store
+	store  store.Store
 	lease  time.Duration
 	report func(context.Context, store.Claim, store.Fetch) // is called for each recorded outcome
 	queue  chan *pending
@@ -37,7 +37,7 @@ type pending struct {
 	done  chan struct{}
 }
 
-func newRecorder(s Store, r *reporter, lease time.Duration, report func(context.Context, store.Claim, store.Fetch)) *recorder {
+func newRecorder(s store.Store, r *reporter, lease time.Duration, report func(context.Context, store.Claim, store.Fetch)) *recorder {
 	return &recorder{reporter: r, store: s, lease: lease, report: report, queue: make(chan *pending, recordBatch), recorded: make(chan struct{}, 1)}
 }
 

@@ -42,6 +42,7 @@ import (
 
 	"fetchd/client"
 	"fetchd/frontier/rulebook"
+	"fetchd/frontier/store"
 )
 
 // ErrNoService means that no service answered when Run started.
@@ -52,7 +53,7 @@ var ErrOutdated = errors.New("the configuration of the worker is outdated")
 
 // New returns a worker that fetches the URLs of s through services, which must not be empty. The
 // error says which fields of config are not valid.
-func New(s Store, services []Service, config Config) (*Worker, error) {
+func New(s store.Store, services []Service, config Config) (*Worker, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 // parkingStore has a robots.txt of every origin but one.
 type parkingStore struct {
-	Store
+	store.Store
 	released []store.Lease
 }
 

@@ -12,26 +12,6 @@ import (
 	"fetchd/frontier/store"
 )
 
-// Store is what a worker calls of a [store.Store].
-type Store interface {
-	store.Queue
-	rulebook.Store
-	DelayHosts(ctx context.Context, hosts []string) error
-	Reserve(ctx context.Context, host string, d time.Duration) (store.Reservation, error)
-	Settle(ctx context.Context, r store.Reservation) error
-	SetAddress(ctx context.Context, host, address string) error
-	Block(ctx context.Context, host string, retryAfter time.Duration) error
-	AbortHost(ctx context.Context, host, class, text string) (int64, error)
-	Defer(ctx context.Context, origin string, d time.Duration) error
-	Pause(ctx context.Context, host string) error
-	HostBytes(ctx context.Context, host string) (int64, error)
-	TotalBytes(ctx context.Context) (int64, error)
-	SweepRobots(ctx context.Context, after string, age time.Duration) (next string, deleted int64, err error)
-	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
-	WorkerSeen(ctx context.Context, name string, started bool) error
-	WorkerStopped(ctx context.Context, name string) error
-}
-
 // Service is a fetchd, and its name in logs and errors.
 type Service struct {
 	Name   string
@@ -52,7 +32,7 @@ const finishTime = 10 * time.Second
 type Worker struct {
 	reporter
 	config    Config
-	store     Store
+	store     store.Store
 	services  []Service
 	pool      *client.Pool
 	rulebook  *rulebook.Book

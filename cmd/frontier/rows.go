@@ -52,15 +52,8 @@ func (c *retryCmd) check() error {
 	return nil
 }
 
-// retryStore makes URLs pending again.
-type retryStore interface {
-	RetryFailed(ctx context.Context, class, host string, progress func(done int64)) (int64, error)
-	Refetch(ctx context.Context, age time.Duration, host string, progress func(done int64)) (int64, error)
-	crawl.Settings
-}
-
 // retry makes URLs pending and prints the result, with a note.
-func (c *retryCmd) retry(ctx context.Context, a *app, s retryStore, host, note string) error {
+func (c *retryCmd) retry(ctx context.Context, a *app, s store.Store, host, note string) error {
 	m := progress.NewLine(a.Err)
 	n, one, many, err := c.again(ctx, s, host, func(done int64) { m.Show(done, cli.Count(done, "URL")) })
 	m.Clear()
@@ -72,7 +65,7 @@ func (c *retryCmd) retry(ctx context.Context, a *app, s retryStore, host, note s
 }
 
 // clearLeftOut clears what the budgets of a crawl have left out of the URLs that are pending again.
-func (c *retryCmd) clearLeftOut(ctx context.Context, s retryStore) error {
+func (c *retryCmd) clearLeftOut(ctx context.Context, s store.Store) error {
 	switch {
 	case c.FetchedBefore != nil && *c.FetchedBefore == 0:
 		return crawl.ClearLeftOut(ctx, s, crawl.OverURLs, crawl.OverHostURLs)
@@ -83,7 +76,7 @@ func (c *retryCmd) clearLeftOut(ctx context.Context, s retryStore) error {
 }
 
 // again makes URLs pending. It returns their number and a description of one and of many of them.
-func (c *retryCmd) again(ctx context.Context, s retryStore, host string, progress func(int64)) (n int64, one, many string, err error) {
+func (c *retryCmd) again(ctx context.Context, s store.Store, host string, progress func(int64)) (n int64, one, many string, err error) {
 	of, which := "", "failed"
 	if host != "" {
 		of = " of " + host

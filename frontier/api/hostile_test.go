@@ -137,7 +137,7 @@ func TestLongClaims(t *testing.T) {
 
 // leaving is a store whose caller goes away during a claim.
 type leaving struct {
-	api.Store
+	store.Store
 	leave context.CancelFunc
 	left  chan struct{} // the server knows that the caller has gone
 	ended chan struct{}

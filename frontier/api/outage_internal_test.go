@@ -21,7 +21,7 @@ import (
 
 // awayStore is a store whose database may be away.
 type awayStore struct {
-	Store
+	store.Store
 	away atomic.Bool
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"fetchd/frontier/store"
 	"fetchd/internal/door"
 	"fetchd/internal/reflection"
 	"fetchd/internal/rejections"
@@ -32,7 +33,7 @@ var descriptor []byte
 // Config configures a [Server].
 type Config struct {
 	// Store is the frontier. The server does not close it.
-	Store Store
+	Store store.Store
 	// UserAgent selects the rules of robots.txt for Why.
 	UserAgent string
 	// Authenticate returns the name of the caller with a bearer token, which may be empty, and the

@@ -20,25 +20,9 @@ import (
 	"fetchd/internal/badrequest"
 )
 
-// Store is what the API calls of a [store.Store].
-type Store interface {
-	store.Queue
-	IDs(ctx context.Context, urls []string) (map[string]int64, error)
-	Postpone(ctx context.Context, released []store.Lease, d time.Duration) error
-	Block(ctx context.Context, host string, retryAfter time.Duration) error
-	SetHost(ctx context.Context, host string, params store.HostParams) error
-	Pause(ctx context.Context, host string) error
-	Resume(ctx context.Context, host string) error
-	Why(ctx context.Context, url string) (store.Explanation, error)
-	Robots(ctx context.Context, origins []string) (map[string]store.Robots, error)
-	Stats(ctx context.Context, hosts int) (store.Stats, error)
-	LastFetch(ctx context.Context) (int64, error)
-	FetchesAfter(ctx context.Context, id int64, limit int) ([]store.WatchedFetch, error)
-}
-
 // service implements the methods.
 type service struct {
-	store     Store
+	store     store.Store
 	userAgent string
 	logger    *slog.Logger
 	outage    outage.Outage   // of the store

@@ -26,24 +26,9 @@ const (
 	contenders = 32
 )
 
-// Store is what a Book calls of a [store.Store].
-type Store interface {
-	Reader
-	RobotsHeads(ctx context.Context, origins []string) (map[string]store.Robots, error)
-	SaveRobots(ctx context.Context, r store.Robots) error
-	RobotsToRefresh(ctx context.Context, after string) (origins []string, next string, err error)
-	ForgetRobots(ctx context.Context, origins []string) (int64, error)
-	SetHost(ctx context.Context, host string, params store.HostParams) error
-}
-
-// Reader has the robots.txt of origins.
-type Reader interface {
-	Robots(ctx context.Context, origins []string) (map[string]store.Robots, error)
-}
-
 // Config configures a [Book].
 type Config struct {
-	Store      Store
+	Store      store.Store
 	Agent      string        // the crawler's user agent, whose product token selects the rules
 	RetryDelay time.Duration // before an unreachable file is fetched again, within limits
 	Patience   time.Duration // how long the URLs of an origin wait for its unreachable file
@@ -254,7 +239,7 @@ type State struct {
 
 // Ask returns what the store knows about the robots.txt that applies to a URL in its normal
 // form, and what a worker with this user agent does. It fetches nothing.
-func Ask(ctx context.Context, s Reader, userAgent, url string) (State, error) {
+func Ask(ctx context.Context, s store.Store, userAgent, url string) (State, error) {
 	origin, path := normal.OriginOf(url)
 	found, err := s.Robots(ctx, []string{origin})
 	if err != nil {

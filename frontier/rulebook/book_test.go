@@ -17,7 +17,7 @@ import (
 
 // robotsShelf is a store of robots.txt rows that counts the reads of their bodies.
 type robotsShelf struct {
-	Store
+	store.Store
 	body  []byte
 	gate  chan struct{} // a read of a body waits until it receives a value or is closed
 	heads func(origin string) (store.Robots, bool)
@@ -277,7 +277,7 @@ func TestPrepare(t *testing.T) {
 
 // forgetful remembers what it was told to forget.
 type forgetful struct {
-	Store
+	store.Store
 	forgotten []string
 }
 

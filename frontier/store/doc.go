@@ -1,21 +1,21 @@
 // Package store keeps the frontier: the URLs of a crawl, their outcomes, and when each host may be
 // fetched from again. The table of URLs is the queue.
 //
-// [Open] opens a SQLite or PostgreSQL database and migrates its schema. [Queue.Put] adds URLs. A
+// [Open] opens a SQLite or PostgreSQL database and migrates its schema. [Store.Put] adds URLs. A
 // worker then repeats four steps:
 //
-//  1. [Queue.Claim] leases ready URLs of the hosts that are due: one of each, unless SetHost or
-//     [ClaimParams].Ahead allows more. [Queue.GoOn] permits those behind the first.
-//  2. [Queue.Extend] extends the lease while the fetch makes progress. [Store.DelayHosts] reports
+//  1. [Store.Claim] leases ready URLs of the hosts that are due: one of each, unless SetHost or
+//     [ClaimParams].Ahead allows more. [Store.GoOn] permits those behind the first.
+//  2. [Store.Extend] extends the lease while the fetch makes progress. [Store.DelayHosts] reports
 //     requests to other hosts, and [Store.Block] a host that asked for a pause. To follow a
 //     redirect to another host, the worker gets it from [Store.Reserve], returns it with
-//     [Store.Settle], and releases its own host with [Queue.LeaveHosts] before it waits.
-//  3. [Queue.RecordFetch] records the outcome, ends the lease, and opens the host after its delay.
-//     [Queue.Release] returns a lease that was not used, and [Queue.Abandon] one whose fetch was
+//     [Store.Settle], and releases its own host with [Store.LeaveHosts] before it waits.
+//  3. [Store.RecordFetch] records the outcome, ends the lease, and opens the host after its delay.
+//     [Store.Release] returns a lease that was not used, and [Store.Abandon] one whose fetch was
 //     lost.
-//  4. [Queue.Reap], every few seconds, takes back the leases of workers that are gone.
+//  4. [Store.Reap], every few seconds, takes back the leases of workers that are gone.
 //
-// [Queue.Recrawl], every few seconds, makes the URLs pending that are due to be fetched again.
+// [Store.Recrawl], every few seconds, makes the URLs pending that are due to be fetched again.
 //
 // The store also keeps the robots.txt of origins; see [Robots].
 //

@@ -141,7 +141,7 @@ const (
 	claimRounds = 8
 )
 
-// Claim implements [Queue]. It may return URLs together with an error, which is about others.
+// Claim implements [Store]. It may return URLs together with an error, which is about others.
 func (g *groups) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
 	params.Ahead = 0 // each URL needs its own turn
@@ -271,7 +271,7 @@ func (g *groups) ended(ctx context.Context, leases []Lease, sent bool, f func(co
 	return f(ctx, leases)
 }
 
-// RecordFetch implements [Queue].
+// RecordFetch implements [Store].
 func (g *groups) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ends := make([]turnEnd, len(fetches))
 	for i, f := range fetches {
@@ -283,22 +283,22 @@ func (g *groups) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, err
 	return g.engine.RecordFetch(ctx, fetches)
 }
 
-// Release implements [Queue].
+// Release implements [Store].
 func (g *groups) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return g.ended(ctx, leases, false, g.engine.Release)
 }
 
-// Abandon implements [Queue].
+// Abandon implements [Store].
 func (g *groups) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return g.ended(ctx, leases, true, g.engine.Abandon)
 }
 
-// LeaveHosts implements [Queue].
+// LeaveHosts implements [Store].
 func (g *groups) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return g.ended(ctx, leases, true, g.engine.LeaveHosts)
 }
 
-// Extend implements [Queue]. Turns last as long as their leases.
+// Extend implements [Store]. Turns last as long as their leases.
 func (g *groups) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	if err := g.extendTurns(ctx, leases, d); err != nil {
 		return nil, err

@@ -235,7 +235,7 @@ func (s *core) Settle(ctx context.Context, r Reservation) error {
 	return err
 }
 
-// GoOn implements [Queue].
+// GoOn implements [Store].
 func (s *core) GoOn(ctx context.Context, c Claim) (wait time.Duration, ok bool, err error) {
 	ok, err = s.db.One(ctx, `SELECT {max}(next_at, blocked_until) - {now} FROM hosts WHERE host = ? AND NOT paused AND max_in_flight = 1
 			AND {max}(COALESCE(delay_ms, ?), crawl_delay_ms) = ? AND {max}(http_deferred_until, https_deferred_until) <= {now}

@@ -33,7 +33,7 @@ func openPostgres(ctx context.Context, dsn string, config database.Config, delay
 // Close implements [Store].
 func (p *postgresDB) Close() error { return p.db.Close() }
 
-// Put implements [Queue].
+// Put implements [Store].
 func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
 	r := PutResult{Bad: bad}
@@ -51,12 +51,12 @@ func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (P
 	return r, nil
 }
 
-// Recrawl implements [Queue].
+// Recrawl implements [Store].
 func (p *postgresDB) Recrawl(ctx context.Context) (int64, error) {
 	return p.db.Int(ctx, "look for URLs to fetch again", `SELECT frontier_recrawl($1)`, recrawlChunk)
 }
 
-// Claim implements [Queue].
+// Claim implements [Store].
 func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, error) {
 	params = params.withDefaults()
 	rows, err := p.db.QueryContext(ctx, `SELECT * FROM frontier_take($1, $2, $3, $4, $5, $6, $7)`, params.Limit, millis(params.Lease), params.Worker,
@@ -71,7 +71,7 @@ func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, er
 	return claims, nil
 }
 
-// RecordFetch implements [Queue].
+// RecordFetch implements [Store].
 func (p *postgresDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
 	if len(ready) == 0 {
@@ -104,7 +104,7 @@ func (p *postgresDB) leases(ctx context.Context, query string, args ...any) (map
 	return set, err
 }
 
-// Extend implements [Queue].
+// Extend implements [Store].
 func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	return p.each(ctx, "extend leases", leases, `WITH held AS (
 			SELECT u.id FROM urls u JOIN jsonb_to_recordset($1) AS x (id bigint, token bigint) ON u.id = x.id AND u.token = x.token
@@ -113,17 +113,17 @@ func (p *postgresDB) Extend(ctx context.Context, leases []Lease, d time.Duration
 		millis(d))
 }
 
-// Release implements [Queue].
+// Release implements [Store].
 func (p *postgresDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "release leases", leases, `SELECT * FROM frontier_release($1)`)
 }
 
-// Abandon implements [Queue].
+// Abandon implements [Store].
 func (p *postgresDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "abandon leases", leases, `SELECT * FROM frontier_abandon($1, $2)`, p.delayMS)
 }
 
-// LeaveHosts implements [Queue].
+// LeaveHosts implements [Store].
 func (p *postgresDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return p.each(ctx, "leave hosts", leases, `SELECT * FROM frontier_depart($1, $2)`, p.delayMS)
 }
@@ -141,12 +141,12 @@ func (p *postgresDB) each(ctx context.Context, doing string, leases []Lease, que
 	return slices.DeleteFunc(slices.Clone(leases), func(l Lease) bool { return !held[l] }), nil
 }
 
-// Reap implements [Queue].
+// Reap implements [Store].
 func (p *postgresDB) Reap(ctx context.Context) (int64, error) {
 	return p.db.Int(ctx, "reap", `SELECT frontier_reap($1)`, p.delayMS)
 }
 
-// Left implements [Queue].
+// Left implements [Store].
 func (p *postgresDB) Left(ctx context.Context) (bool, error) {
 	return p.db.Bool(ctx, "look for URLs that are left", `SELECT frontier_left()`)
 }

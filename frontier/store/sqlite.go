@@ -47,7 +47,7 @@ func (s *sqliteDB) do(ctx context.Context, doing string, f func(tx) error) error
 	return s.lite.Do(ctx, doing, func(t database.Tx) error { return f(tx{t, s.delayMS}) })
 }
 
-// Extend implements [Queue].
+// Extend implements [Store].
 func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	return s.each(ctx, "extend leases", leases, func(t tx, l Lease) (bool, error) {
 		n, err := t.Exec(`UPDATE urls SET lease_until = max(lease_until, {now} + ?) WHERE id = ? AND token = ? AND status = 'fetching'`,
@@ -59,7 +59,7 @@ func (s *sqliteDB) Extend(ctx context.Context, leases []Lease, d time.Duration) 
 // released makes a URL pending again.
 const released = `status = 'pending', lease_until = 0, worker = '' WHERE id = ? AND token = ? AND status = 'fetching'`
 
-// Release implements [Queue].
+// Release implements [Store].
 func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "release leases", leases, func(t tx, l Lease) (bool, error) {
 		return t.end(tx.free, released, l.ID, l.Token)
@@ -69,14 +69,14 @@ func (s *sqliteDB) Release(ctx context.Context, leases []Lease) ([]Lease, error)
 // backAfterCrash makes a URL pending again and counts a crash.
 const backAfterCrash = `status = 'pending', lease_until = 0, worker = '', crash_count = crash_count + 1 `
 
-// Abandon implements [Queue].
+// Abandon implements [Store].
 func (s *sqliteDB) Abandon(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "abandon leases", leases, func(t tx, l Lease) (bool, error) {
 		return t.end(tx.delayHost, backAfterCrash+`WHERE id = ? AND token = ? AND status = 'fetching'`, l.ID, l.Token)
 	})
 }
 
-// LeaveHosts implements [Queue].
+// LeaveHosts implements [Store].
 func (s *sqliteDB) LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error) {
 	return s.each(ctx, "leave hosts", leases, func(t tx, l Lease) (bool, error) {
 		var host int64
@@ -137,7 +137,7 @@ func (t tx) delayHost(host, holds int64) error {
 	return err
 }
 
-// Reap implements [Queue].
+// Reap implements [Store].
 func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	err = s.do(ctx, "reap", func(t tx) error {
 		for reaped = 0; ; reaped++ {
@@ -153,7 +153,7 @@ func (s *sqliteDB) Reap(ctx context.Context) (reaped int64, err error) {
 	return reaped, nil
 }
 
-// Left implements [Queue]. It names the indexes, so a query that could not use them fails.
+// Left implements [Store]. It names the indexes, so a query that could not use them fails.
 func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
 	return s.db.Bool(ctx, "look for URLs that are left", `SELECT
 		EXISTS (SELECT 1 FROM urls INDEXED BY urls_waiting WHERE status IN ('pending', 'failed'))
@@ -164,7 +164,7 @@ func (s *sqliteDB) Left(ctx context.Context) (bool, error) {
 // has no capacity becomes due when that ends.
 const sleeps = `NOT paused AND in_flight < max_in_flight AND (due_at IS NULL OR due_at > max(next_at, blocked_until))`
 
-// Recrawl implements [Queue].
+// Recrawl implements [Store].
 func (s *sqliteDB) Recrawl(ctx context.Context) (again int64, err error) {
 	err = s.do(ctx, "look for URLs to fetch again", func(t tx) error {
 		var now int64

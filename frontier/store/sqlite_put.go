@@ -17,7 +17,7 @@ type putHost struct {
 	count     *int64 // its URLs, or nil if they are not counted
 }
 
-// Put implements [Queue].
+// Put implements [Store].
 func (s *sqliteDB) Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error) {
 	good, bad := normaliseAll(entries)
 	p := put{limits: limits, hosts: make(map[string]*putHost)}

@@ -45,7 +45,7 @@ func (d deferrals) waiting(now int64) string {
 	return ` FROM urls u WHERE ` + among + waits
 }
 
-// Claim implements [Queue]. It shares the limit among the hosts that are due.
+// Claim implements [Store]. It shares the limit among the hosts that are due.
 func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Claim, err error) {
 	params = params.withDefaults()
 	err = s.do(ctx, "claim", func(t tx) error {
@@ -220,7 +220,7 @@ func (t tx) search(h dueHost, limit int) (claims []Claim, due any, err error) {
 	return claims, due, nil
 }
 
-// RecordFetch implements [Queue].
+// RecordFetch implements [Store].
 func (s *sqliteDB) RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error) {
 	ready, results := items(fetches)
 	var recorded []int

@@ -6,10 +6,50 @@ import (
 	"time"
 )
 
-// Store is one frontier. It is safe for concurrent use, also by several stores in several processes. Its users
-// declare which of its methods they need.
+// Store is one frontier. It is safe for concurrent use, also by several stores in several processes.
 type Store interface {
-	Queue
+	// The queue of URLs.
+
+	// Put adds URLs in their normal form, in this order, as far as limits allow. Of a URL that exists
+	// already, only these change: Depth becomes the smaller one, and a page that was fetched before
+	// Changed, and is due to be fetched again at some time, is due now.
+	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
+	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
+	// those of the highest priority first, and of these the one that has waited longest. It takes more with
+	// params.Ahead, but a URL alone while one of them has a crash: all are counted if the worker is killed. It never
+	// waits. If nothing is due, or the crawl is paused, it returns none.
+	Claim(ctx context.Context, params ClaimParams) ([]Claim, error)
+	// GoOn reports whether c, which was claimed ahead, may be fetched, and after how long. It may not if its lease
+	// was lost, or if a pause, a deferral or a setting has changed what a claim would do.
+	GoOn(ctx context.Context, c Claim) (wait time.Duration, ok bool, err error)
+	// RecordFetch records fetches in one transaction and opens their hosts, each after its delay
+	// if it received a request. The first result has one entry for each fetch: nil if it was
+	// recorded, an error that matches [ErrStale] if the lease was lost, or another error if the
+	// fetch is not valid.
+	//
+	// The row of a Fetched URL gets FinalURL in its normal form, unless another row has that URL.
+	RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error)
+	// Extend makes leases last at least d from now, and returns those that were still held.
+	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
+	// Release returns URLs that were claimed but not requested. Their hosts open at once, and
+	// nothing is counted. It returns the leases that were still held.
+	Release(ctx context.Context, leases []Lease) ([]Lease, error)
+	// Abandon returns URLs whose fetches were lost. It counts a crash for each, and its host opens
+	// after its delay. It returns the leases that were still held.
+	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
+	// LeaveHosts reports that the last request to the hosts of these claims has ended, although their
+	// fetches continue at other hosts. The hosts open after their delay, and the leases stay. It
+	// returns the leases that were held and had not departed before.
+	LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error)
+	// Reap makes the URLs of expired leases pending again and counts a crash for each. It returns
+	// their number.
+	Reap(ctx context.Context) (int64, error)
+	// Recrawl makes some URLs pending that are due to be fetched again, and returns their number, which
+	// is zero if none is due. It keeps their validators.
+	Recrawl(ctx context.Context) (int64, error)
+	// Left reports whether any URL is pending, failed or being fetched, so that there is more to
+	// do, now or later. It is cheap, however many URLs there are.
+	Left(ctx context.Context) (bool, error)
 
 	// Hosts, and when they open.
 
@@ -154,48 +194,4 @@ type Store interface {
 
 	// Close closes the database. No other call may be in flight.
 	Close() error
-}
-
-// Queue has the URLs, from Put and Claim to the outcome. Each database does this in its own statements.
-type Queue interface {
-	// Put adds URLs in their normal form, in this order, as far as limits allow. Of a URL that exists
-	// already, only these change: Depth becomes the smaller one, and a page that was fetched before
-	// Changed, and is due to be fetched again at some time, is due now.
-	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
-	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
-	// those of the highest priority first, and of these the one that has waited longest. It takes more with
-	// params.Ahead, but a URL alone while one of them has a crash: all are counted if the worker is killed. It never
-	// waits. If nothing is due, or the crawl is paused, it returns none.
-	Claim(ctx context.Context, params ClaimParams) ([]Claim, error)
-	// GoOn reports whether c, which was claimed ahead, may be fetched, and after how long. It may not if its lease
-	// was lost, or if a pause, a deferral or a setting has changed what a claim would do.
-	GoOn(ctx context.Context, c Claim) (wait time.Duration, ok bool, err error)
-	// RecordFetch records fetches in one transaction and opens their hosts, each after its delay
-	// if it received a request. The first result has one entry for each fetch: nil if it was
-	// recorded, an error that matches [ErrStale] if the lease was lost, or another error if the
-	// fetch is not valid.
-	//
-	// The row of a Fetched URL gets FinalURL in its normal form, unless another row has that URL.
-	RecordFetch(ctx context.Context, fetches []Fetch) ([]error, error)
-	// Extend makes leases last at least d from now, and returns those that were still held.
-	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
-	// Release returns URLs that were claimed but not requested. Their hosts open at once, and
-	// nothing is counted. It returns the leases that were still held.
-	Release(ctx context.Context, leases []Lease) ([]Lease, error)
-	// Abandon returns URLs whose fetches were lost. It counts a crash for each, and its host opens
-	// after its delay. It returns the leases that were still held.
-	Abandon(ctx context.Context, leases []Lease) ([]Lease, error)
-	// LeaveHosts reports that the last request to the hosts of these claims has ended, although their
-	// fetches continue at other hosts. The hosts open after their delay, and the leases stay. It
-	// returns the leases that were held and had not departed before.
-	LeaveHosts(ctx context.Context, leases []Lease) ([]Lease, error)
-	// Reap makes the URLs of expired leases pending again and counts a crash for each. It returns
-	// their number.
-	Reap(ctx context.Context) (int64, error)
-	// Recrawl makes some URLs pending that are due to be fetched again, and returns their number, which
-	// is zero if none is due. It keeps their validators.
-	Recrawl(ctx context.Context) (int64, error)
-	// Left reports whether any URL is pending, failed or being fetched, so that there is more to
-	// do, now or later. It is cheap, however many URLs there are.
-	Left(ctx context.Context) (bool, error)
 }

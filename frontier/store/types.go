@@ -146,7 +146,7 @@ type Claim struct {
 	BodyDigest   string        // of the last success; empty if no body was stored
 	Delay        time.Duration // of the host, if Ahead was set
 	// Behind means that the URL may be fetched only after the one before it in the list, and after Delay, if
-	// [Queue.GoOn] permits it. Otherwise it must be released.
+	// [Store.GoOn] permits it. Otherwise it must be released.
 	Behind  bool
 	Address string // of the host, see [Store.SetAddress]; empty if it is not known, or not needed
 	Earlier Earlier
@@ -176,7 +176,7 @@ type FetchedParams struct {
 	ETag         string
 	LastModified string
 	BodyDigest   string // the name of the stored body; may be empty
-	// RecrawlIn makes a Fetched URL due again after that time, see [Queue.Recrawl]. Zero means never.
+	// RecrawlIn makes a Fetched URL due again after that time, see [Store.Recrawl]. Zero means never.
 	RecrawlIn time.Duration
 	Content
 	Archived Archived

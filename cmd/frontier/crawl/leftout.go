@@ -56,14 +56,9 @@ func readLeftOut(ctx context.Context, s store.Store) (l leftOut, err error) {
 	return l, nil
 }
 
-// Settings stores settings of a crawl.
-type Settings interface {
-	SetSetting(ctx context.Context, name, value string) error
-}
-
 // ClearLeftOut clears counts, because pages or hosts are tried again, and what is still left out counts
 // again.
-func ClearLeftOut(ctx context.Context, s Settings, names ...string) error {
+func ClearLeftOut(ctx context.Context, s store.Store, names ...string) error {
 	var errs []error
 	for _, name := range names {
 		errs = append(errs, s.SetSetting(ctx, name, "0"))
