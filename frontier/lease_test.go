@@ -50,9 +50,9 @@ func (brokenStore) Extend(context.Context, []store.Lease, time.Duration) ([]stor
 // reads returns the store of a worker to look at.
 func reads(w *claims) store.Store {
 	if b, ok := w.store.(brokenStore); ok {
-		return b.Store.(store.Store) //nolint:errcheck // claimed opened it
+		return b.Store
 	}
-	return w.store.(store.Store) //nolint:errcheck // claimed opened it
+	return w.store
 }
 
 // lose makes the store forget the lease of v.
