@@ -290,13 +290,7 @@ func (g *gate) options(cfg *Config) []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.ReadBufferSize(readBuffer),
-		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			call, err := g.tapped(ctx, info)
-			if err != nil {
-				door.FromContext(ctx).Refused()
-			}
-			return call, err
-		}),
+		door.Tap(g.tapped),
 	}
 	identity := door.Credentials(cfg.TLS, g.Callers.ByCertificate)
 	if cfg.TLS != nil {
@@ -304,16 +298,6 @@ func (g *gate) options(cfg *Config) []grpc.ServerOption {
 	}
 	limits = append(limits, grpc.Creds(identity))
 	return slices.Concat([]grpc.ServerOption{receive}, cfg.Observe.ServerOptions(), g.interceptors(), limits)
-}
-
-// serves records the methods that s serves. It must be called before s serves.
-func (g *gate) serves(s *grpc.Server) {
-	g.methods = make(map[string]bool)
-	for service, info := range s.GetServiceInfo() {
-		for _, m := range info.Methods {
-			g.methods["/"+service+"/"+m.Name] = true
-		}
-	}
 }
 
 // tapped returns the context of a call when its headers have arrived, before gRPC starts a goroutine for

@@ -103,7 +103,7 @@ func New(cfg Config) (*Server, error) {
 	if err := reflection.Register(s.grpc, descriptor); err != nil {
 		return nil, err
 	}
-	g.serves(s.grpc)
+	g.methods = door.Methods(s.grpc) // before it serves
 	g.share = func(ctx context.Context) *admission.Share { return s.service.shareOf(s.service.policyOf(ctx).Policy) }
 	s.dropped = g.dropped
 	cfg.Observe.Serving(s.grpc, s.service.gauges())
@@ -135,14 +135,7 @@ func (s *Server) otherPort() string {
 func (s *Server) ServeWeb(l net.Listener) error {
 	bounded := door.Listen(l, s.webConns)
 	s.listeningWeb.Store(bounded)
-	serve := s.web.Serve
-	if s.web.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.web.ServeTLS(s.handshakes.Listener(l), "", "") }
-	}
-	if err := serve(wire.Listener{Listener: bounded}); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return s.handshakes.Serve(s.web, wire.Listener{Listener: bounded})
 }
 
 // SetOrigins replaces the TLS settings of origins ([fetch.Client.SetOrigins]) and

@@ -52,13 +52,7 @@ const (
 func (s *Server) options() []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(encodingproto.Name)}),
-		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
-			call, err := s.tapped(ctx, info)
-			if err != nil {
-				door.FromContext(ctx).Refused()
-			}
-			return call, err
-		}),
+		door.Tap(s.tapped),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHead),
 		grpc.ConnectionTimeout(arrivalTime),

@@ -121,7 +121,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Stall, cfg.MaxConnections, cfg.MaxCalls = cmp.Or(cfg.Stall, 30*time.Second), cmp.Or(cfg.MaxConnections, DefaultMaxConnections), cmp.Or(cfg.MaxCalls, maxCalls)
 	stopping, stop := context.WithCancel(context.Background())
-	s := &Server{config: cfg, logger: cfg.Logger, rejected: rejections.New(cfg.Logger), gate: newGate(cfg.MaxCalls), probes: door.NewProbes(int64(cfg.MaxCalls)*callBytes/probesOfCalls, callBytes, cfg.Authenticate != nil), methods: make(map[string]bool), health: health.NewServer(), stop: stop,
+	s := &Server{config: cfg, logger: cfg.Logger, rejected: rejections.New(cfg.Logger), gate: newGate(cfg.MaxCalls), probes: door.NewProbes(int64(cfg.MaxCalls)*callBytes/probesOfCalls, callBytes, cfg.Authenticate != nil), health: health.NewServer(), stop: stop,
 		service: &service{store: cfg.Store, userAgent: cfg.UserAgent, logger: cfg.Logger, stopping: stopping,
 			polls: map[bool]chan struct{}{false: make(chan struct{}, 1), true: make(chan struct{}, 1)}, stats: make(chan cachedStats, 1)}}
 	s.service.stats <- cachedStats{}
@@ -135,11 +135,7 @@ func New(cfg Config) (*Server, error) {
 		stop()
 		return nil, err
 	}
-	for service, info := range s.grpc.GetServiceInfo() {
-		for _, m := range info.Methods {
-			s.methods["/"+service+"/"+m.Name] = true
-		}
-	}
+	s.methods = door.Methods(s.grpc)
 	s.web = s.newWeb()
 	s.loops.Go(func() { s.reap(stopping) })
 	return s, nil
@@ -212,14 +208,7 @@ func (s *Server) otherPort() string {
 func (s *Server) ServeWeb(l net.Listener) error {
 	port := door.Port(l.Addr())
 	s.webPort.Store(&port)
-	serve := s.web.Serve
-	if s.web.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.web.ServeTLS(s.config.Handshakes.Listener(l), "", "") }
-	}
-	if err := serve(door.Listen(l, s.config.connectionLimits())); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return s.config.Handshakes.Serve(s.web, door.Listen(l, s.config.connectionLimits()))
 }
 
 // SetCallers sets the names of the callers that have their own label value in the metric by caller. All

@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/tap"
 )
 
 // Call is the context of a gRPC call from its headers until its handler has returned. The tap of a server
@@ -63,4 +66,27 @@ func (c *Call) End() {
 	if c.conn != nil && c.Context.Err() != nil && time.Since(c.began) >= longCall {
 		c.conn.paid.Add(1)
 	}
+}
+
+// Tap returns the option with which tapped admits a call before it has a goroutine. A call that it refuses is counted by
+// its connection.
+func Tap(tapped tap.ServerInHandle) grpc.ServerOption {
+	return grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+		call, err := tapped(ctx, info)
+		if err != nil {
+			FromContext(ctx).Refused()
+		}
+		return call, err
+	})
+}
+
+// Methods returns the full names of the methods that are registered with s.
+func Methods(s *grpc.Server) map[string]bool {
+	methods := make(map[string]bool)
+	for service, info := range s.GetServiceInfo() {
+		for _, m := range info.Methods {
+			methods["/"+service+"/"+m.Name] = true
+		}
+	}
+	return methods
 }

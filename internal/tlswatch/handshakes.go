@@ -104,13 +104,18 @@ func (c *counted) Clone() credentials.TransportCredentials {
 	return &counted{c.TransportCredentials.Clone(), c.handshakes}
 }
 
-// Listener returns the listener of an HTTP server with TLS: with it [Handshakes.ConnState] finds the alerts
-// of all clients.
-func (h *Handshakes) Listener(l net.Listener) net.Listener {
-	if h == nil {
-		return l
+// Serve serves HTTP on l, with TLS if web has a configuration for it, until web is shut down. [Handshakes.ConnState]
+// of web finds the alerts of all clients.
+func (h *Handshakes) Serve(web *http.Server, l net.Listener) (err error) {
+	if web.TLSConfig == nil {
+		err = web.Serve(l)
+	} else {
+		err = web.ServeTLS(&peeking{l}, "", "")
 	}
-	return &peeking{l}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
 type peeking struct{ net.Listener }

@@ -140,7 +140,7 @@ var ports = []struct {
 	{"HTTP", func(h *tlswatch.Handshakes, cfg *tls.Config, l net.Listener) {
 		server := &http.Server{TLSConfig: cfg, ConnState: h.ConnState, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
 			Handler: http.NotFoundHandler()}
-		_ = server.ServeTLS(h.Listener(l), "", "")
+		_ = h.Serve(server, l)
 	}},
 }
 
