@@ -23,6 +23,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/conformance/origin"
+	"fetchd/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -112,7 +113,7 @@ func TestError(t *testing.T) {
 		}, io9},
 		{"time-out of a connection", func(t *testing.T) error {
 			conn := silent(t)
-			must(t, conn.SetDeadline(time.Unix(1, 0)))
+			must.Succeed(t, conn.SetDeadline(time.Unix(1, 0)))
 			_, err := conn.Read(make([]byte, 1))
 			return err
 		}, timeouts(deadline, failure, timeout)},
@@ -154,7 +155,7 @@ func TestError(t *testing.T) {
 		// In TLS 1.3 the server checks the client's certificate after the client's handshake.
 		{"alert in place of the head", func(t *testing.T) error {
 			conn := tls.Client(dialed(t, o.Addr("mtls")), &tls.Config{RootCAs: o.CA(), ServerName: "127.0.0.1"})
-			must(t, conn.HandshakeContext(t.Context()))
+			must.Succeed(t, conn.HandshakeContext(t.Context()))
 			_, err := conn.Read(make([]byte, 1))
 			return err
 		}, alert},
@@ -288,7 +289,7 @@ const short = 20 * time.Millisecond
 func startOrigin(t *testing.T) *origin.Origin {
 	t.Helper()
 	o, err := origin.Start(origin.Config{Seed: 1})
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := o.Close(); err != nil {
 			t.Error(err)
@@ -310,7 +311,7 @@ func http2Error(t *testing.T, o *origin.Origin, method, url string) error {
 		body = struct{ io.Reader }{strings.NewReader("once")}
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	must(t, err)
+	must.Succeed(t, err)
 	resp, err := transport.RoundTrip(req)
 	if err == nil {
 		_ = resp.Body.Close()
@@ -323,7 +324,7 @@ func dialed(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", addr)
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -358,7 +359,7 @@ func handshakeError(t *testing.T, o *origin.Origin, listener string) error {
 func serveRaw(t *testing.T, do func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	done := make(chan struct{})
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -409,7 +410,7 @@ func serveGoAway(t *testing.T, code http2.ErrCode) string {
 func nameServer(t *testing.T, code dnsmessage.RCode, silent bool) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	done := make(chan struct{})
 	t.Cleanup(func() {
 		_ = server.Close()

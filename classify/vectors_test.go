@@ -16,6 +16,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 )
 
 // verdictOf is the part of an ExplainResponse that classify decides.
@@ -33,7 +34,7 @@ type verdictOf struct {
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	vectors, err := conformance.Vectors()
-	must(t, err)
+	must.Succeed(t, err)
 	if len(vectors) < 250 {
 		t.Fatalf("got %d vectors, want at least 250", len(vectors))
 	}
@@ -52,7 +53,7 @@ func TestVectors(t *testing.T) {
 // Date looks like a date but is invalid: time.Parse allocates an error for them.
 func TestDecideAllocatesNothing(t *testing.T) {
 	vectors, err := conformance.Vectors()
-	must(t, err)
+	must.Succeed(t, err)
 	for _, v := range vectors {
 		policy, seen := observation(t, &v.Observation)
 		if unreadable(seen.RetryAfter, seen) || unreadable(seen.Date, seen) {
@@ -240,12 +241,4 @@ func parse(t *testing.T, raw string) *url.URL {
 		t.Fatalf("url %q: %v", raw, err)
 	}
 	return u
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

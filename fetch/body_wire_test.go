@@ -267,27 +267,6 @@ func TestAcceptEncoding(t *testing.T) {
 	}
 }
 
-// TestLastResponseIsKept checks that the last response and the start of its body are kept however
-// the fetch ends (I5), and that the final URL is that of the response (D5).
-func TestLastResponseIsKept(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	r := w.request("http", "/s/k/503:body=first/404:size=100000")
-	r.ErrorBodyBytes = 1000
-	res := w.fetch(r)
-	if res.Response.StatusCode != 404 || res.ResponseAttempt != 2 || !bytes.Equal(res.ErrorBody, w.origin.Body(100000)[:1000]) {
-		t.Errorf("status %d of attempt %d with %d bytes", res.Response.StatusCode, res.ResponseAttempt, len(res.ErrorBody))
-	}
-	if len(res.body) > 0 {
-		t.Errorf("%d bytes of a failed response came as chunks", len(res.body))
-	}
-	broken := w.run(t.Context(), w.request("http", "/s/k2/302:to=%2Fs%2Fk3%2F503:body=first/reset:at=before-head"))
-	if broken.Failure.Class != classify.ConnectionReset || broken.Response.StatusCode != 503 ||
-		broken.ResponseAttempt != 1 || string(broken.ErrorBody) != "first" || !strings.HasSuffix(broken.FinalURL, "/s/k3/503:body=first") {
-		t.Errorf("%+v, response %+v of attempt %d, %q", broken.Failure, broken.Response, broken.ResponseAttempt, broken.ErrorBody)
-	}
-}
-
 // TestAuto checks which bodies are delivered in the outcome, and which in chunks (B4).
 func TestAuto(t *testing.T) {
 	t.Parallel()
@@ -497,28 +476,6 @@ func TestPartialContentWithoutBody(t *testing.T) {
 	}
 }
 
-// TestPartialContentKeepsPrecedence checks that other failures of the same response come first (§3).
-func TestPartialContentKeepsPrecedence(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	for _, row := range []struct {
-		name   string
-		change func(*fetch.Request)
-		want   string
-	}{
-		{"another media type", func(r *fetch.Request) { r.Content.MediaTypes = []string{"image/png"} }, "content_type unwanted_media_type not_retried"},
-		{"too long", func(r *fetch.Request) { r.MaxBodyBytes = 4 }, "body_too_large content_length not_retried"},
-		{"another size", func(r *fetch.Request) { r.Integrity.Size = 4 }, "integrity partial_content not_retried"},
-	} {
-		r := w.request("http", "/s/k/206:size=5"+contentRange("bytes 0-4/5000"))
-		r.Delivery, r.Destination = fetch.Store, new(shelf)
-		row.change(r)
-		if got := failureText(w.client.Fetch(t.Context(), r, nil)); got != row.want {
-			t.Errorf("%s: %s, want %s", row.name, got, row.want)
-		}
-	}
-}
-
 // TestPartialContentContinues checks that a body that was continued by a 206 is whole, and that an
 // unasked part is not continued.
 func TestPartialContentContinues(t *testing.T) {
@@ -553,47 +510,6 @@ func TestPartialContentContinues(t *testing.T) {
 				t.Errorf("%s, %d attempts, partial content %t; want %s, %d, %t", got, out.Attempts, out.Body.PartialContent, row.want, row.attempts, row.part)
 			}
 		})
-	}
-}
-
-// TestStatusLineVersions checks that the connection decides which protocol is spoken, not the status
-// line (N10, B5).
-func TestStatusLineVersions(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	for _, row := range []struct {
-		version string
-		ok      bool
-	}{
-		{"1.0", true},
-		{"1.2", true},
-		{"1.9", true},
-		{"0.9", false},
-		{"2", false},
-		{"2.0", false},
-		{"3.0", false},
-		{"9.9", false},
-	} {
-		for _, framing := range []struct {
-			params string
-			known  bool
-		}{
-			{",size=2000", true}, {",size=2000,no-length", false}, {",size=2000,chunked,close", true},
-		} {
-			r := w.request("http", "/s/k/200:version="+row.version+framing.params)
-			res := w.fetch(r)
-			switch {
-			case !row.ok && (res.Failure == nil || res.Failure.Class != classify.Protocol || row.version != "2" && res.Failure.Reason != "http_version" || res.Attempts != 1 || res.Response != nil):
-				t.Errorf("HTTP/%s%s: %s, %d attempts, %+v; want PROTOCOL, http_version", row.version, framing.params, res.Kind, res.Attempts, res.Failure)
-			case row.ok && (res.Kind != classify.Success || res.Body.LengthKnown != framing.known):
-				t.Errorf("HTTP/%s%s: %s, length known %t; want success, %t", row.version, framing.params, res.Kind, res.Body.LengthKnown, framing.known)
-			case row.ok && framing.known && !bytes.Equal(res.body, w.origin.Body(2000)):
-				t.Errorf("HTTP/%s%s: %d bytes, want 2000", row.version, framing.params, len(res.body))
-			}
-		}
-	}
-	if open := w.client.Connections().Open; open > 3 {
-		t.Errorf("%d connections are open, want none that broke the protocol", open)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -483,27 +482,6 @@ func TestSinkThatFails(t *testing.T) {
 		})
 		if out.Failure == nil || out.Failure.Class != classify.Cancelled || calls != 1 {
 			t.Errorf("outcome %+v after %d calls of the sink, want CANCELLED after 1", out.Failure, calls)
-		}
-	})
-}
-
-// TestNothingIsShared checks that a Retry-After affects no other fetch, even of the same origin
-// through the same client (W6).
-func TestNothingIsShared(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newBubble(t, nil)
-		paths := []string{"/s/a/429:retry-after=30/200", "/s/b/200", "/s/c/503/200", "/s/d/503/503/200"}
-		want := []time.Duration{30 * time.Second, 0, 200 * time.Millisecond, 600 * time.Millisecond}
-		got := make([]time.Duration, len(paths))
-		var wg sync.WaitGroup
-		for i, path := range paths {
-			r := w.standard(classify.Standard, path)
-			wg.Go(func() { got[i] = w.client.Fetch(t.Context(), r, nil).Total })
-		}
-		wg.Wait()
-		if !slices.Equal(got, want) {
-			t.Errorf("took %v, want %v", got, want)
 		}
 	})
 }

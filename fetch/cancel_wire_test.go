@@ -39,9 +39,7 @@ func TestCancelledSockets(t *testing.T) {
 			w := newWire(t)
 			names, silent := silentServers(t)
 			client, err := fetch.New(fetch.Config{RootCAs: w.origin.CA(), Egress: fetch.Egress{Unrestricted: true}, Resolver: fetch.Resolver(names.LocalAddr().String())})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer client.Close()
 			r := fetch.NewRequest(classify.Standard)
 			address := strings.Replace(row.path, "SILENT", silent.Addr().String(), 1)
@@ -77,9 +75,7 @@ func TestCancelledSockets(t *testing.T) {
 			default:
 				seen, err = w.origin.Await(ctx, "k", 1)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			cancel()
 			out := <-ended
 			if f := out.Failure; f == nil || f.Class != classify.Cancelled || row.phase != 0 && f.Phase != row.phase {

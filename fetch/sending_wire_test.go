@@ -8,76 +8,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"fetchd/classify"
 	"fetchd/fetch"
 )
-
-// TestNotSent checks that a POST which no origin has got may be sent again later, though fetchd does not.
-func TestNotSent(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, listener, path string
-		class                classify.Class
-		retryable            bool
-		state                classify.RequestState
-	}{
-		{"a closed port", "refused", "/", classify.ConnectRefused, true, classify.NotSent},
-		{"a handshake that fails", "tls-old", "/", classify.TLSHandshake, true, classify.NotSent},
-		{"a certificate that has expired", "tls-expired", "/", classify.TLSCertificate, false, classify.NotSent},
-		{"a closed port behind a 307", "http", "/s/k/307:to=REFUSED", classify.ConnectRefused, false, classify.Unknown},
-		{"a reset", "http", "/s/k/reset:at=before-head", classify.ConnectionReset, false, classify.Unknown},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request(row.listener, strings.Replace(row.path, "REFUSED", url.QueryEscape(w.origin.URL("refused", "/")), 1))
-			r.Method = "POST"
-			out := w.client.Fetch(t.Context(), r, nil)
-			if f := out.Failure; f == nil || f.Class != row.class || f.Retryable != row.retryable || f.Request != row.state || out.Attempts != 1 {
-				t.Errorf("%+v after %d attempts, want %s, retryable %t, %s, after one", f, out.Attempts, row.class, row.retryable, row.state)
-			}
-		})
-	}
-}
-
-// TestConditional checks that a 304 is a success exactly if the request has a condition.
-func TestConditional(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, path string
-		header     http.Header
-		kind       classify.Kind
-	}{
-		{"If-None-Match", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-		{"another tag", `/s/k/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v2"`}}, classify.Success},
-		{"behind a redirect", `/r/k/302/1/200:etag="v1",cond`, http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-		{"without a condition", "/s/k/304", nil, classify.Failed},
-		{"a Location is ignored", "/s/k/304:to=%23", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-		{"a forbidden Location is ignored", "/s/k/304:to=http%3A%2F%2F10.0.0.1%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-		{"a bad Location is ignored", "/s/k/304:to=ftp%3A%2F%2Fx%2F", http.Header{"If-None-Match": {`"v1"`}}, classify.NotModified},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request("http", row.path)
-			r.Header = row.header
-			res := w.fetch(r)
-			if res.Kind != row.kind || res.Attempts != 1 {
-				t.Errorf("%s after %d attempts, want %s", res.Kind, res.Attempts, row.kind)
-			}
-			last := w.origin.Requests("k")[len(res.Hops)-1].Path
-			if want := w.origin.URL("http", last); res.FinalURL != want {
-				t.Errorf("final URL %s, want %s", res.FinalURL, want)
-			}
-		})
-	}
-}
 
 // TestConnectionClosed checks that a request whose connection is closed before the head is
 // sent once, and again only in another attempt, unless the origin says that it has not processed it.

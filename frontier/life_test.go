@@ -13,9 +13,7 @@ import (
 func TestLife(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("run.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var callers []map[string]bool // what the functions above a line name, by depth
 	listed := 0
 	for line := range strings.Lines(string(source)) {
@@ -45,9 +43,7 @@ func TestLife(t *testing.T) {
 func namesIn(t *testing.T, file, method string) map[string]bool {
 	t.Helper()
 	tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, decl := range tree.Decls {
 		f, ok := decl.(*ast.FuncDecl)
 		if !ok || f.Recv == nil {

@@ -13,6 +13,7 @@ import (
 	"fetchd/server/internal/conversion"
 	"fetchd/server/observe"
 	"fetchd/stores"
+	"fetchd/test/must"
 )
 
 // BenchmarkHandler calls the method FetchUnary as gRPC does, but without gRPC and a client. The
@@ -23,17 +24,13 @@ func BenchmarkHandler(b *testing.B) {
 	}))
 	b.Cleanup(origin.Close)
 	observer, err := observe.New(observe.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	s, err := New(Config{
 		Fetch:   fetch.Config{Egress: fetch.Egress{Unrestricted: true}},
 		Observe: observer,
 		Logger:  slog.New(slog.NewJSONHandler(io.Discard, nil)),
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	b.Cleanup(func() { _ = s.Shutdown(b.Context()) })
 	in := new(pb.FetchRequest)
 	b.ReportAllocs()
@@ -53,9 +50,7 @@ func BenchmarkConvert(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p, err := conversion.Convert(in, "", conversion.FetchMode, limits, &conversion.Configured{Stores: new(stores.Set)})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		p.Effective()
 	}
 }

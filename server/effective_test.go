@@ -80,24 +80,6 @@ func TestEffectiveTimeoutOfUnary(t *testing.T) {
 	}
 }
 
-// TestEffectiveLevelOfUnary checks the effective levels of FetchUnary.
-func TestEffectiveLevelOfUnary(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	for asked, want := range map[pb.EventLevel]pb.EventLevel{
-		pb.EventLevel_EVENT_LEVEL_UNSPECIFIED: pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
-		pb.EventLevel_EVENT_LEVEL_OUTCOME:     pb.EventLevel_EVENT_LEVEL_OUTCOME,
-		pb.EventLevel_EVENT_LEVEL_ATTEMPTS:    pb.EventLevel_EVENT_LEVEL_ATTEMPTS,
-		pb.EventLevel_EVENT_LEVEL_ALL:         pb.EventLevel_EVENT_LEVEL_ALL,
-	} {
-		in := r.request("/s/k/200")
-		in.EventLevel = asked
-		if got := r.mustUnary(in).GetEffectiveRequest().GetEventLevel(); got != want {
-			t.Errorf("%s: effective level %s, want %s", asked, got, want)
-		}
-	}
-}
-
 // TestEffectivePoliciesAreComplete checks the effective policies of both profiles: every optional
 // field is set, and no enum is UNSPECIFIED.
 func TestEffectivePoliciesAreComplete(t *testing.T) {

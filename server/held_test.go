@@ -620,9 +620,7 @@ func (r *rig) raw(conn net.Conn, settings ...http2.Setting) *rawClient {
 
 func (c *rawClient) must(err error) {
 	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 }
 
 // open sends the headers of a call, with additional fields.

@@ -138,24 +138,6 @@ func (r *rig) fetchLines(id, url string) []map[string]any {
 	return lines
 }
 
-// TestOneInfoLine checks that a successful call writes one line at INFO.
-func TestOneInfoLine(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		r.mustFetch(r.request("/s/k/200"))
-		r.mustUnary(r.request("/s/k/200"))
-		var info []string
-		for _, line := range r.logs.all(r.T) {
-			if line["level"] != "DEBUG" {
-				info = append(info, fmt.Sprint(line["msg"]))
-			}
-		}
-		if diff := cmp.Diff([]string{"fetch finished", "fetch finished"}, info); diff != "" {
-			r.Errorf("lines at INFO and above of two fetches (-want +got)\n%s", diff)
-		}
-	})
-}
-
 // TestLogsKeepSecrets puts a marker into queries, headers and bodies of both directions. It must
 // not appear in the log, at any level or kind of end.
 func TestLogsKeepSecrets(t *testing.T) {

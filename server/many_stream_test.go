@@ -391,46 +391,6 @@ func TestHoldBackGivesWay(t *testing.T) {
 	}
 }
 
-// TestFetchManyReadyAnswersFirst checks that all answers that are ready are sent between two chunks of
-// large tasks. The caller reads nothing until they are.
-func TestFetchManyReadyAnswersFirst(t *testing.T) {
-	t.Parallel()
-	const small = 200
-	bubble(t, func(r *rig) {
-		m := r.many(r.Context())
-		m.start(r.large("large1", 1<<20), r.large("large2", 1<<20))
-		synctest.Wait() // the chunks of both wait for the caller
-		tags := []string{"large1", "large2"}
-		for i := range small {
-			task := r.task(fmt.Sprint(i), fmt.Sprintf("/s/k%d/200:size=1000", i))
-			task.Request.BodyPolicy = auto(nil)
-			m.start(task)
-			tags = append(tags, task.GetTag())
-		}
-		synctest.Wait() // all answers are ready
-		chunks, before := 0, make([]int, 0, len(tags))
-		m.onAnswer = func(a *pb.TaskEvent) {
-			if a.GetEvent().GetBodyChunk() != nil {
-				chunks++
-			} else if a.GetEvent().GetOutcome() != nil {
-				before = append(before, chunks)
-			}
-		}
-		m.finish(tags...)
-		if first, last := before[0], before[small-1]; first == 0 || first != last || last >= chunks {
-			r.Errorf("the first small task ended after %d chunks and the last after %d of %d, want all between the same two", first, last, chunks)
-		}
-		for _, tag := range tags {
-			m.wantClass(tag, ok)
-		}
-		for _, tag := range tags[:2] {
-			if !bytes.Equal(m.bodies[tag], r.Origin.Body(1<<20)) {
-				r.Errorf("task %s: %d bytes, want the %d of the origin", tag, len(m.bodies[tag]), 1<<20)
-			}
-		}
-	})
-}
-
 // TestFetchManyMemoryOfTheCaller checks that what a stream holds for bodies is charged to its caller: it
 // leaves no memory to the caller's other calls, and takes none from another caller.
 func TestFetchManyMemoryOfTheCaller(t *testing.T) {
@@ -468,30 +428,4 @@ func TestFetchManyMemoryOfTheCaller(t *testing.T) {
 			r.Errorf("a call of another caller: %s, want success", class)
 		}
 	}, known.change, withMemory(16<<20))
-}
-
-// TestFetchManySmallNextToLarge checks that small tasks are answered while large bodies are sent to a
-// caller that reads as fast as it can.
-func TestFetchManySmallNextToLarge(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	m := r.many(ctx)
-	m.start(r.large("large1", 1<<40), r.large("large2", 1<<40))
-	m.discard = true
-	for m.ends["large1"] == 0 || m.ends["large2"] == 0 {
-		must(t, m.next())
-	}
-	const small = 20
-	for i := range small {
-		tag := fmt.Sprint(i)
-		task := r.task(tag, "/s/k"+tag+"/200:size=1000")
-		task.Request.BodyPolicy = auto(nil)
-		m.start(task)
-		m.until(i + 1)
-	}
-	if len(m.outcomes) != small {
-		t.Errorf("%d tasks have an outcome, want the %d small ones", len(m.outcomes), small)
-	}
 }

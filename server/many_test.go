@@ -305,20 +305,6 @@ func TestFetchManyLongMessage(t *testing.T) {
 	}
 }
 
-// TestFetchManyCancelledTags cancels one of two tasks, and one that does not exist.
-func TestFetchManyCancelledTags(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	m := r.many(t.Context())
-	m.start(r.task("a", "/s/a/silent"), r.task("b", "/s/b/200:delay=300ms"))
-	seen := r.awaitRequest("a")
-	m.cancel("a", "never heard of")
-	m.finish("a", "b")
-	<-seen.Done
-	m.wantClass("a", pb.ErrorClass_ERROR_CLASS_CANCELLED)
-	m.wantClass("b", ok)
-}
-
 // TestFetchManyQuota checks that tasks over the limit wait, that each is admitted, and that a task
 // that is cancelled or too late while it waits has an outcome.
 func TestFetchManyQuota(t *testing.T) {
@@ -346,21 +332,6 @@ func TestFetchManyQuota(t *testing.T) {
 		m.wantClass("cancelled", pb.ErrorClass_ERROR_CLASS_CANCELLED)
 		r.wantRequests("cancelled", 0)
 	}, func(c *server.Config) { c.MaxFetches = 2 })
-}
-
-// TestFetchManyDeadline checks that every task has its outcome before the deadline of the call.
-func TestFetchManyDeadline(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
-		defer cancel()
-		m := r.many(ctx)
-		m.start(r.task("runs", "/s/a/silent"), r.task("waits", "/s/b/200"))
-		m.until(2)
-		m.wantClass("runs", pb.ErrorClass_ERROR_CLASS_DEADLINE)
-		m.wantClass("waits", pb.ErrorClass_ERROR_CLASS_DEADLINE)
-		wantCode(r.T, "the call", m.next(), codes.DeadlineExceeded)
-	}, func(c *server.Config) { c.MaxFetches = 1 })
 }
 
 // TestFetchManyFlowControl checks that the server stops reading while 256 tasks are in
@@ -474,17 +445,4 @@ func TestFetchManyCallerThatStopsReading(t *testing.T) {
 		wantCode(r.T, "FetchMany", err, codes.Aborted)
 		wantReason(r.T, err, "CONSUMER_STALLED")
 	})
-}
-
-// TestFetchManyCallerLeaves checks that the fetches end when their caller leaves.
-func TestFetchManyCallerLeaves(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	m := r.many(ctx)
-	m.start(r.task("a", "/s/a/silent"))
-	seen := r.awaitRequest("a")
-	cancel()
-	<-seen.Done
-	r.logs.await(t, "fetch finished", 1)
 }

@@ -136,27 +136,6 @@ func TestOpenAPIExamples(t *testing.T) {
 	}
 }
 
-// TestOpenAPIEvents receives every kind of event. The rig checks the lines.
-func TestOpenAPIEvents(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		in := r.request("/r/k/302/1/503/200:body=hello")
-		in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
-		in.RetryPolicy.BaseDelay, in.RetryPolicy.MaxDelay = seconds(20), seconds(20)
-		a := r.fetchWeb(r.Context(), in)
-		got := slices.Compact(slices.Sorted(slices.Values(a.order)))
-		var want []string
-		members := new(pb.FetchEvent).ProtoReflect().Descriptor().Oneofs().ByName("event").Fields()
-		for i := range members.Len() {
-			want = append(want, string(members.Get(i).Name()))
-		}
-		slices.Sort(want)
-		if diff := cmp.Diff(want, got); diff != "" {
-			r.Errorf("events, want (-) and got (+):\n%s", diff)
-		}
-	})
-}
-
 // TestOpenAPIRejects shows that the checks of the other tests can fail: it checks answers that are not
 // as described.
 func TestOpenAPIRejects(t *testing.T) {

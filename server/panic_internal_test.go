@@ -20,6 +20,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server/internal/wire"
+	"fetchd/test/must"
 )
 
 // secret is in the values of the panics.
@@ -63,23 +64,17 @@ func TestPanicCostsOneCall(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	around, err := New(Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = around.Shutdown(t.Context()) }()
 	s := grpc.NewServer(newGate(around.service.Shared, func(string, string) {}).interceptors()...)
 	impl := &panicking{leave: make(chan struct{})}
 	pb.RegisterFetchServiceServer(s, impl)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client := pb.NewFetchServiceClient(conn)
 
 	impl.others.Add(1)
@@ -94,9 +89,7 @@ func TestPanicCostsOneCall(t *testing.T) {
 		wantFixedText(t, "panic of "+kind, err)
 	}
 	stream, err := client.Fetch(t.Context(), new(pb.FetchRequest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if first, err := stream.Recv(); err != nil || first.GetEvents()[0].GetSequence() != 1 {
 		t.Errorf("first event %v, %v; want one that was sent before the panic", first, err)
 	}

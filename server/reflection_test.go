@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -126,22 +125,5 @@ func wantComments(t *testing.T, file *descriptorpb.FileDescriptorProto) {
 	}
 	if n < 200 {
 		t.Errorf("looked at %d declarations, want all of the contract's", n)
-	}
-}
-
-// TestHealth checks that health is that of the whole server, whatever service a request names.
-func TestHealth(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	health := healthpb.NewHealthClient(r.Conn)
-	for _, service := range []string{"", "fetchd.v1.FetchService", "nothing"} {
-		got, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
-		if err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			t.Errorf("health of %q: %s, %v; want SERVING", service, got.GetStatus(), err)
-		}
-	}
-	got, err := health.List(t.Context(), new(healthpb.HealthListRequest))
-	if err != nil || got.GetStatuses()["fetchd.v1.FetchService"].GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		t.Errorf("List = %v, %v; want SERVING of the service", got, err)
 	}
 }

@@ -483,28 +483,6 @@ func TestCallerThatStopsReading(t *testing.T) {
 	})
 }
 
-// TestCallerThatReadsSlowly checks that a slow caller receives everything.
-func TestCallerThatReadsSlowly(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		in := r.request("/s/slow/200:size=1000000")
-		in.TimeoutPolicy = patient()
-		stream := r.mustStream(r.Context(), in)
-		var end *pb.FetchEvent
-		for {
-			<-time.After(5 * time.Second)
-			resp, err := stream.Recv()
-			if err != nil {
-				break
-			}
-			end = last(resp)
-		}
-		if got := end.GetOutcome(); got.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || got.GetBodySummary().GetSizeBytes() != 1000000 {
-			r.Errorf("ends with message %d after %v, %s with %d bytes, want SUCCESS with 1000000", end.GetSequence(), end.GetElapsedOffset().AsDuration(), got.GetKind(), got.GetBodySummary().GetSizeBytes())
-		}
-	})
-}
-
 // wantReason checks that an error has a google.rpc.ErrorInfo with that reason.
 func wantReason(t *testing.T, err error, reason string) {
 	t.Helper()

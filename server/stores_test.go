@@ -126,44 +126,6 @@ func TestRevisits(t *testing.T) {
 	}
 }
 
-// TestForgedRevisit checks that a response is no revisit of a record of another URL, which a caller
-// may name, and that in a chain of redirects only the hop with that URL is one.
-func TestForgedRevisit(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	r := newRig(t, withArchives(t, dir))
-	const page = "/s/target/200:size=500"
-	first := r.mustFetch(recorded(r.request(page), "pages")).outcome
-	base := first.GetRecords()[1]
-	response, revisit := pb.WarcType_WARC_TYPE_RESPONSE, pb.WarcType_WARC_TYPE_REVISIT
-	for _, row := range []struct {
-		name, path, url string
-		want            []pb.WarcType // of the responses
-	}{
-		{"its URL", page, first.GetFinalUrl(), []pb.WarcType{revisit}},
-		{"its URL in another form", page, strings.Replace(first.GetFinalUrl(), "http:", "HTTP:", 1) + "#part", []pb.WarcType{revisit}},
-		{"another URL", page, "http://victim.example/", []pb.WarcType{response}},
-		{"another path", page, first.GetFinalUrl() + "/", []pb.WarcType{response}},
-		{"the target of a redirect", "/s/from/302:size=500,to=" + strings.ReplaceAll(page, "/", "%2F"), first.GetFinalUrl(), []pb.WarcType{response, revisit}},
-	} {
-		in := recorded(r.request(row.path), "pages")
-		in.RecordPolicy.Earlier = &pb.EarlierRecord{RecordId: base.GetRecordId(), Url: row.url, RecordTime: base.GetRecordTime(), PayloadDigest: base.GetPayloadDigest()}
-		var got []pb.WarcType
-		for _, record := range r.mustFetch(in).outcome.GetRecords() {
-			h, _ := readRecord(t, filepath.Join(dir, "pages"), record)
-			if record.GetType() != pb.WarcType_WARC_TYPE_REQUEST {
-				got = append(got, record.GetType())
-			}
-			if refers, _, _ := strings.Cut(h.RefersToTargetURI, "#"); refers != "" && refers != h.TargetURI {
-				t.Errorf("%s: a revisit of %s refers to %s", row.name, h.TargetURI, h.RefersToTargetURI)
-			}
-		}
-		if !slices.Equal(got, row.want) {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
-		}
-	}
-}
-
 // TestRecordsRefused checks what is rejected before a request is made.
 func TestRecordsRefused(t *testing.T) {
 	t.Parallel()

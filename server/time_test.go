@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -84,32 +83,6 @@ func (r *rig) wantDeadline(o *pb.FetchOutcome, took, want time.Duration, attempt
 	if !o.GetError().GetRetryable() || o.GetError().GetClassRule() != "P3" {
 		r.Errorf("error %v, want one that is retryable, by P3", o.GetError())
 	}
-}
-
-// TestJitterIsRepeatable runs a fetch again with the seed that it reported.
-func TestJitterIsRepeatable(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		delays := func(p *pb.RetryPolicy) ([]time.Duration, uint64) {
-			in := r.request("/s/k/503")
-			in.RetryPolicy = p
-			a := r.mustFetch(in)
-			var waits []time.Duration
-			for _, f := range a.finished {
-				waits = append(waits, f.GetRetryDecision().GetRetry().GetDelay().AsDuration())
-			}
-			return waits, a.admitted().GetEffectiveRequest().GetRetryPolicy().GetJitterSeed()
-		}
-		download := pb.RetryProfile_RETRY_PROFILE_DOWNLOAD
-		first, seed := delays(&pb.RetryPolicy{Profile: download})
-		again, told := delays(&pb.RetryPolicy{Profile: download, JitterSeed: &seed})
-		if !slices.Equal(first, again) || told != seed {
-			r.Errorf("waits %v with seed %d, then %v with seed %d; want the same", first, seed, again, told)
-		}
-		if _, other := delays(&pb.RetryPolicy{Profile: download}); other == seed {
-			r.Errorf("seed %d a second time, want one of its own for each fetch", seed)
-		}
-	})
 }
 
 // TestHeartbeat checks that a silent stream has a heartbeat every 10 s.

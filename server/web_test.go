@@ -2,11 +2,9 @@ package server_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +26,6 @@ import (
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 
-	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 )
@@ -99,28 +96,6 @@ func (r *rig) wantStatus(resp *http.Response, httpStatus int, code codes.Code, t
 		r.Errorf("Content-Type %q", got)
 	}
 	return st
-}
-
-// TestWebFetch checks that a fetch with a retry has the same events as over gRPC.
-func TestWebFetch(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	resp := r.post(t.Context(), "/v1/fetch", r.json(r.request("/s/k/503/200:size=700000,no-length")))
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
-		t.Errorf("%s with %v", resp.Status, resp.Header)
-	}
-	wantProtected(t, "the events", resp)
-	a := r.lines(resp)
-	if a.err != nil || a.outcome.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS || a.outcome.GetAttemptCount() != 2 {
-		t.Errorf("%v, outcome %s after %d attempts; want SUCCESS after 2", a.err, a.outcome.GetKind(), a.outcome.GetAttemptCount())
-	}
-	if !bytes.Equal(a.body, r.Origin.Body(700_000)) {
-		t.Errorf("%d bytes, want the 700000 of the origin", len(a.body))
-	}
-	begin := []string{"admitted", "attempt_started", "response_started", "attempt_finished", "attempt_started", "response_started", "body_chunk"}
-	if len(a.order) < len(begin) || !slices.Equal(a.order[:len(begin)], begin) || a.order[len(a.order)-1] != "outcome" {
-		t.Errorf("events %q, want %q first and the outcome last", a.order, begin)
-	}
 }
 
 // TestWebFetchStreams reads the end of the first attempt while the second one waits.
@@ -352,18 +327,6 @@ func wantProtected(t *testing.T, what string, resp *http.Response) {
 	}
 }
 
-// TestWebCallerThatLeaves checks that a fetch ends when its caller disconnects.
-func TestWebCallerThatLeaves(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	resp := r.post(ctx, "/v1/fetch", r.json(r.request("/s/k/silent")))
-	seen := r.awaitRequest("k")
-	cancel()
-	_ = resp.Body.Close()
-	r.wantLeft(seen, origin.EndClientGone)
-}
-
 // TestWebRequestThatDoesNotCome checks that such a request ends after ten seconds.
 func TestWebRequestThatDoesNotCome(t *testing.T) {
 	t.Parallel()
@@ -412,18 +375,6 @@ func TestWebBodyThatIsBroken(t *testing.T) {
 			defer func() { _ = resp.Body.Close() }()
 			r.wantStatus(resp, 400, codes.InvalidArgument, "malformed")
 		})
-	}
-}
-
-// TestWebLogs checks that each call writes one line, like calls over gRPC.
-func TestWebLogs(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.wantStatus(r.post(t.Context(), "/v1/fetch", `{}`), 400, codes.InvalidArgument, "url")
-	line := r.logs.await(t, "finished call", 1)[0]
-	if line["grpc.code"] != "InvalidArgument" || line["http.path"] != "/v1/fetch" || line["level"] != "DEBUG" { // rejected calls are summed up
-		text, _ := json.Marshal(line)
-		t.Errorf("line %s", text)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/gzip"
 
+	"fetchd/test/must"
 	"fetchd/warc"
 )
 
@@ -268,7 +269,7 @@ func writeSamples(t testing.TB, o warc.WriterOptions) ([]byte, []warc.Place) {
 	t.Helper()
 	var file bytes.Buffer
 	w, err := warc.NewWriter(&file, o)
-	must(t, err)
+	must.Succeed(t, err)
 	var places []warc.Place
 	for _, s := range samples {
 		var place warc.Place
@@ -317,7 +318,7 @@ func gunzip(t *testing.T, member []byte) []byte {
 	t.Helper()
 	rest := bytes.NewReader(member)
 	z, err := gzip.NewReader(rest)
-	must(t, err)
+	must.Succeed(t, err)
 	z.Multistream(false)
 	content, err := io.ReadAll(z)
 	if err != nil || rest.Len() != 0 {
@@ -444,7 +445,7 @@ func FuzzRoundTrip(f *testing.F) {
 		neighbour := warc.Header{Type: warc.Metadata, Date: date}
 		var file bytes.Buffer
 		w, err := warc.NewWriter(&file, warc.WriterOptions{Plain: plain})
-		must(t, err)
+		must.Succeed(t, err)
 		want := 2
 		for i := range 3 {
 			if i != 1 {
@@ -458,7 +459,7 @@ func FuzzRoundTrip(f *testing.F) {
 		r := warc.NewReader(&file, warc.ReaderOptions{Verify: true})
 		for i := range want {
 			rec, err := r.Next()
-			must(t, err)
+			must.Succeed(t, err)
 			got, err := io.ReadAll(rec.Block)
 			if err != nil || rec.Finish() != nil || len(rec.Problems) > 0 || rec.Length == 0 {
 				t.Fatalf("error %v, problems %v", err, rec.Problems)
@@ -486,13 +487,5 @@ func checkSame(t *testing.T, rec *warc.Record, got []byte, h *warc.Header, block
 	read.BlockDigest, read.PayloadDigest = "", ""
 	if diff := cmp.Diff(*h, read, cmpopts.EquateComparable(ip)); diff != "" {
 		t.Fatal(diff)
-	}
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

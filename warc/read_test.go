@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/gzip"
 
+	"fetchd/test/must"
 	"fetchd/warc"
 )
 
@@ -64,7 +65,7 @@ func TestReadOtherWriters(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := warc.NewReader(strings.NewReader(tt.file), warc.ReaderOptions{})
 			rec, err := r.Next()
-			must(t, err)
+			must.Succeed(t, err)
 			var problems []string
 			for _, p := range rec.Problems {
 				problems = append(problems, fmt.Sprint(p))
@@ -124,8 +125,8 @@ func TestVerify(t *testing.T) {
 			for _, verify := range []bool{true, false} {
 				r := warc.NewReader(strings.NewReader(file), warc.ReaderOptions{Verify: verify})
 				rec, err := r.Next()
-				must(t, err)
-				must(t, rec.Finish())
+				must.Succeed(t, err)
+				must.Succeed(t, rec.Finish())
 				wantBlock, wantForPayload := tt.wantBlock, tt.wantForPayload
 				if !verify {
 					wantBlock, wantForPayload = warc.NotChecked, warc.NotChecked
@@ -149,8 +150,8 @@ func TestSharedMember(t *testing.T) {
 	want := []where{{0, a, a, false}, {a, 0, a, true}, {a, 0, a + s, true}, {a + s, a, a + s + a, false}}
 	for i := range want {
 		rec, err := r.Next()
-		must(t, err)
-		must(t, rec.Finish())
+		must.Succeed(t, err)
+		must.Succeed(t, rec.Finish())
 		if got := (where{rec.Offset, rec.Length, r.Whole(), rec.Shared}); got != want[i] {
 			t.Errorf("record %d: got %+v, want %+v", i, got, want[i])
 		}
@@ -160,14 +161,14 @@ func TestSharedMember(t *testing.T) {
 func TestBlockAfterNext(t *testing.T) {
 	r := warc.NewReader(strings.NewReader(small+small), warc.ReaderOptions{})
 	first, err := r.Next()
-	must(t, err)
+	must.Succeed(t, err)
 	half := make([]byte, 1)
 	if _, err := first.Block.Read(half); err != nil {
 		t.Fatal(err)
 	}
 	block := first.Block
 	second, err := r.Next()
-	must(t, err)
+	must.Succeed(t, err)
 	if n, err := block.Read(half); n != 0 || err == nil {
 		t.Errorf("the block of the first record can still be read: %d bytes, error %v", n, err)
 	}
@@ -233,7 +234,7 @@ func TestAppendAfterRecovery(t *testing.T) {
 		}
 		recovered := bytes.NewBuffer(bytes.Clone(file[:failure.Offset]))
 		w, err := warc.NewWriter(recovered, warc.WriterOptions{Plain: plain, Offset: failure.Offset})
-		must(t, err)
+		must.Succeed(t, err)
 		last := samples[len(samples)-1]
 		place, err := w.WriteRecord(&last.header, strings.NewReader(last.block), int64(len(last.block)))
 		if err != nil || place != places[len(places)-1] {
@@ -263,7 +264,7 @@ func TestReadOne(t *testing.T) {
 			section := io.NewSectionReader(bytes.NewReader(file), p.Offset, p.Length)
 			r := warc.NewReader(section, warc.ReaderOptions{Offset: p.Offset})
 			rec, err := r.Next()
-			must(t, err)
+			must.Succeed(t, err)
 			block, err := io.ReadAll(rec.Block)
 			if err != nil || string(block) != samples[i].block || rec.Offset != p.Offset {
 				t.Errorf("%s: got %q at %d, error %v", samples[i].name, block, rec.Offset, err)
@@ -439,7 +440,7 @@ func TestWriterMemory(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		w, err := warc.NewWriter(io.Discard, warc.WriterOptions{Plain: plain, Level: 1})
-		must(t, err)
+		must.Succeed(t, err)
 		h := warc.Header{Type: warc.Resource, Date: date, TargetURI: "http://example.com/"}
 		if _, err := w.WriteRecord(&h, &endless{s: "b"}, size); err != nil {
 			t.Fatal(err)

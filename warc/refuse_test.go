@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/test/must"
 	"fetchd/warc"
 )
 
@@ -99,7 +100,7 @@ func TestWriterRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var file bytes.Buffer
 			w, err := warc.NewWriter(&file, warc.WriterOptions{Plain: true})
-			must(t, err)
+			must.Succeed(t, err)
 			good := warc.Header{Type: warc.Response, Date: date, TargetURI: "http://example.com/"}
 			h := good
 			tt.change(&h)
@@ -145,7 +146,7 @@ func TestWriterStopsAfterFailure(t *testing.T) {
 	for _, tt := range tests {
 		for _, plain := range []bool{true, false} {
 			w, err := warc.NewWriter(tt.dst, warc.WriterOptions{Plain: plain, Offset: 5})
-			must(t, err)
+			must.Succeed(t, err)
 			h := warc.Header{Type: warc.Resource, Date: date, TargetURI: "http://example.com/"}
 			if _, err := w.WriteRecord(&h, strings.NewReader(tt.block), 4); !errors.Is(err, tt.want) {
 				t.Errorf("%s, plain %v: %v", tt.name, plain, err)
@@ -200,7 +201,7 @@ func TestDigester(t *testing.T) {
 			var blocks []warc.Digest
 			for _, src := range []io.Reader{strings.NewReader(tt.block), iotest.OneByteReader(strings.NewReader(tt.block))} {
 				d, err := warc.NewDigester(warc.SHA1, tt.http)
-				must(t, err)
+				must.Succeed(t, err)
 				if _, err := io.Copy(d, src); err != nil {
 					t.Fatal(err)
 				}
@@ -281,7 +282,7 @@ func TestDates(t *testing.T) {
 	for _, tt := range tests {
 		file := record("1.1", "WARC-Type: metadata\nWARC-Record-ID: <urn:a:b>\nWARC-Date: "+tt.value+"\n", "")
 		rec, err := warc.NewReader(strings.NewReader(file), warc.ReaderOptions{}).Next()
-		must(t, err)
+		must.Succeed(t, err)
 		if !rec.Date.Equal(tt.want) || (len(rec.Problems) == 0) == tt.want.IsZero() {
 			t.Errorf("%s: got %v, problems %v", tt.name, rec.Date, rec.Problems)
 		}
@@ -299,20 +300,20 @@ func TestWriteInfo(t *testing.T) {
 	fields := []warc.Field{{Name: "software", Value: "test/1"}, {Name: "operator", Value: "Jürgen <j@example.com>"}, {Name: "isPartOf", Value: ""}}
 	var file bytes.Buffer
 	w, err := warc.NewWriter(&file, warc.WriterOptions{})
-	must(t, err)
+	must.Succeed(t, err)
 	h := warc.Header{Date: date, Filename: "a.warc.gz"}
 	place, err := w.WriteInfo(&h, fields)
 	if err != nil || h.Type != "" {
 		t.Fatalf("error %v, the caller's type is %q", err, h.Type)
 	}
 	rec, err := warc.NewReader(&file, warc.ReaderOptions{Verify: true}).Next()
-	must(t, err)
+	must.Succeed(t, err)
 	got, err := warc.ParseFields(rec.Block, warc.Limits{})
-	must(t, err)
+	must.Succeed(t, err)
 	if diff := cmp.Diff(fields, got); diff != "" {
 		t.Error(diff)
 	}
-	must(t, rec.Finish())
+	must.Succeed(t, rec.Finish())
 	if rec.ID != place.ID || rec.Type != warc.Warcinfo || rec.ContentType != warc.WarcFields || rec.BlockVerdict != warc.Matches || len(rec.Problems) > 0 {
 		t.Errorf("got %+v", rec)
 	}
@@ -370,16 +371,16 @@ func TestWriterReset(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var want bytes.Buffer
 			fresh, err := warc.NewWriter(&want, o)
-			must(t, err)
+			must.Succeed(t, err)
 			write := func(w *warc.Writer) warc.Place {
 				t.Helper()
 				at, err := w.WriteSeeker(&h, strings.NewReader(strings.Repeat("text ", 50_000)), warc.SHA1)
-				must(t, err)
+				must.Succeed(t, err)
 				return at
 			}
 			write(fresh)
 			w, err := warc.NewWriter(new(bytes.Buffer), o)
-			must(t, err)
+			must.Succeed(t, err)
 			for i, buffered := range []bool{true, false, true, true, false} {
 				w.Reset(broken{}, 7)
 				if _, err := w.WriteSeeker(&h, strings.NewReader("text"), warc.SHA1); !errors.Is(err, errBroken) {
@@ -411,11 +412,11 @@ func (broken) Write([]byte) (int, error) { return 0, errBroken }
 // TestDigesterReset computes the digests of a second block.
 func TestDigesterReset(t *testing.T) {
 	one, err := warc.NewDigester(warc.SHA1, true)
-	must(t, err)
+	must.Succeed(t, err)
 	_, _ = one.Write([]byte("HTTP/1.1 200 OK\r\n\r\nfirst"))
 	one.Reset()
 	two, err := warc.NewDigester(warc.SHA1, true)
-	must(t, err)
+	must.Succeed(t, err)
 	for _, d := range []*warc.Digester{one, two} {
 		_, _ = d.Write([]byte("HTTP/1.1 200 OK\r\nA: b\r\n\r\nhello"))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"fetchd/conformance/judge"
 	"fetchd/internal/cli"
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 )
@@ -26,9 +27,7 @@ func TestAdapterOfTheDocument(t *testing.T) {
 	t.Parallel()
 	python, dir := need.Program(t, "python3", "python3"), t.TempDir()
 	page, err := os.ReadFile("../../docs/conformance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	block := pythonBlock.FindStringSubmatch(string(page))
 	if block == nil {
 		t.Fatal("docs/conformance.md has no adapter in Python")
@@ -41,15 +40,11 @@ if sys.argv[1] == "--version":
     sys.exit(print("urllib.request of Python " + sys.version.split()[0]))
 sys.stdout.buffer.write(adapter.fetch(sys.argv[1], open(os.environ["ORIGIN_CA"]).read()))
 `} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	adapter := exec.CommandContext(t.Context(), python, filepath.Join(dir, "adapter.py"))
 	adapter.Env = judge.WithoutProxies(os.Environ())
-	if err := adapter.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, adapter.Start())
 	defer func() { _, _ = adapter.Process.Kill(), adapter.Wait() }()
 	rig.Until(t.Context(), t, "the adapter listens", func() bool {
 		conn, err := net.Dial("tcp", at)
@@ -66,9 +61,7 @@ sys.stdout.buffer.write(adapter.fetch(sys.argv[1], open(os.environ["ORIGIN_CA"])
 			t.Fatalf("exit code %d\n%s%s", code, out, err)
 		}
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return string(data)
 	}
 	byAdapter := record("adapter.json", "--adapter", "http://"+at+"/")

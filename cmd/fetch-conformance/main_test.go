@@ -19,6 +19,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -36,9 +37,7 @@ func call(t *testing.T, args ...string) (code int, out, err string) {
 func right(t *testing.T, rule string) []string {
 	t.Helper()
 	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return answering(t, slices.DeleteFunc(vectors, func(v conformance.Vector) bool { return v.Rule != rule }))
 }
 
@@ -48,9 +47,7 @@ func answering(t *testing.T, vectors []conformance.Vector) []string {
 	var lines strings.Builder
 	for i := range vectors {
 		line, err := json.Marshal(map[string]any{"name": vectors[i].Name, "verdict": &vectors[i].Verdict})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		lines.Write(append(line, '\n'))
 	}
 	return []string{need.Program(t, "sh", "dash"), "-c", "cat >/dev/null\ncat <<'END'\n" + lines.String() + "END"}
@@ -64,9 +61,7 @@ func TestCommands(t *testing.T) {
 		f:     `{"format": "another"}`,
 		twice: `{"format": "fetch-conformance-record/2", "results": {"names": {"held": {"scenario": ["503 then 200"]}, "failed": {"scenario": ["503 then 200"]}}}}`,
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	for _, row := range []struct {
 		name     string
@@ -121,9 +116,7 @@ func TestRecords(t *testing.T) {
 		path = filepath.Join(dir, name)
 		call(t, append([]string{args[0], "--record", path, "--name", "it"}, args[1:]...)...)
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return path, data
 	}
 	// What it does wrong does not depend on time.
@@ -140,9 +133,7 @@ func TestRecords(t *testing.T) {
 	}
 	measured, err := judge.NewRecord("client", &kit.Report{Results: []kit.Result{{Name: "503 then 200", Rules: []string{"H1", "W1"}, Verdict: kit.Failed,
 		Wrong: []kit.Mismatch{{What: "gap 1", Want: "at least 200ms", Got: "3ms"}, {What: "final URL", Want: "http://127.0.0.1:4711/a", Got: "http://127.0.0.1:4712/b"}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const sent = "H1, W1: with the origin at http doing /s/KEY/503/200:size=2000, "
 	if diff := cmp.Diff([]string{sent + "gap 1 must be at least 200ms and is shorter.", sent + "final URL must be http://ORIGIN/a and is http://ORIGIN/b."}, measured.Results[0].Failures); diff != "" {
 		t.Error(diff)

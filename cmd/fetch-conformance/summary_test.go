@@ -11,6 +11,7 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/internal/cli"
 	"fetchd/internal/version"
+	"fetchd/test/must"
 )
 
 // TestResults checks that the records in conformance/results, which conformance/compare writes, are about the vectors
@@ -22,15 +23,11 @@ func TestResults(t *testing.T) {
 		t.Fatalf("%d records, %v; want fetchd and at least twelve clients", len(paths), err)
 	}
 	now, err := judge.NewRecord("", new(kit.Report))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const service = "../../conformance/results/fetchd.json"
 	for _, path := range paths {
 		r, err := readRecord("RECORD", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if r.Data != now.Data {
 			t.Errorf("%s is not about the vectors and scenarios that there are: run conformance/compare", path)
 		}
@@ -38,9 +35,7 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s: judge %q, version %q, reproduce with %q: run conformance/compare", path, r.Judge, r.Version, r.Reproduce)
 		}
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, local := range []string{"/tmp/", "/home/", "/root/", "127.0.0.1:", "localhost:"} {
 			// An address of a scenario is the same on each machine.
 			if strings.Contains(strings.ReplaceAll(string(text), "127.0.0.1:1%2F", ""), local) {
@@ -51,9 +46,7 @@ func TestResults(t *testing.T) {
 	paths = slices.DeleteFunc(paths, func(path string) bool { return path == service })
 	code, table, told := call(t, append([]string{"summary", service}, paths...)...)
 	page, err := os.ReadFile("../../docs/conformance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if code != cli.ExitOK || !strings.HasSuffix(string(page), "\n\n"+table) {
 		t.Errorf("docs/conformance.md does not end with the table of the records (exit code %d, %s): run conformance/compare\n%s", code, told, table)
 	}
@@ -65,9 +58,7 @@ func TestSummary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record.json")
 	const record = `{"format": "fetch-conformance-record/2", "subject": "a|b", "way": "client", "version": "1", "levels": [
 		{"level": "core", "held": 3, "whole": true}, {"level": "waiting", "held": 3, "failed": 1, "other": 9}, {"level": "bodies", "other": 2}]}`
-	if err := os.WriteFile(path, []byte(record), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(record), 0o600))
 	const want = "| name | judged as | version | core | waiting | bodies |\n|---|---|---|---|---|---|\n| a\\|b | client | 1 | **3/3** | 3/4 | – |\n"
 	if code, out, told := call(t, "summary", path); code != cli.ExitOK || out != want {
 		t.Errorf("exit code %d, %s\n%s, want\n%s", code, told, out, want)

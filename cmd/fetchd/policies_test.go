@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -114,47 +111,6 @@ not JSON
 			t.Parallel()
 			if code, stdout, stderr := command(t, "policies", row.command, row.file); code != row.code || row.code == cli.ExitOK && stdout != row.stdout {
 				t.Errorf("code %d, stdout\n%s, stderr %q, want %d,\n%s", code, stdout, stderr, row.code, row.stdout)
-			}
-		})
-	}
-}
-
-// TestRouteCredentialsReload checks that a route gets the credentials that its file has now.
-func TestRouteCredentialsReload(t *testing.T) {
-	t.Parallel()
-	f := newFolder(t)
-	given := make(chan string, 10)
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { given <- r.Header.Get("Proxy-Authorization") }))
-	t.Cleanup(proxy.Close)
-	credentials := f.write("credentials", []byte("name:one\n"))
-	rules := f.write("policies.yaml", []byte("routes: {r: {proxy: '"+proxy.URL+"', credentials-file: "+credentials+"}}\npolicies: {p: {egress: {route: r}}}\ndefault: p\n"))
-	s := start(t, "--policies-file", rules)
-	c := s.dial(nil)
-	for _, row := range []struct {
-		name, credentials, log, want string
-		look                         bool
-	}{
-		{"as it was", "name:one\n", `"changed":[]`, "name:one", false},
-		{"another password", "name:two\n", `"changed":["policies-file"]`, "name:two", false},
-		{"a line too many", "name:three\r\nX: y\n", "credentials-file: ", "name:two", false},
-		{"another one that is found", "name:four\n", `"changed":["policies-file"]`, "name:four", true},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			s := s.in(t)
-			f.in(t).write("credentials", []byte(row.credentials))
-			if row.look {
-				s.look <- time.Time{}
-			} else {
-				s.hangup <- nil
-			}
-			if line := s.await("reloaded"); !strings.Contains(line, row.log) || strings.Contains(line, "three") {
-				t.Errorf("log line %s, want %s in it, without the password", line, row.log)
-			}
-			out, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: "http://origin.example/"})
-			must(t, err)
-			want := "Basic " + base64.StdEncoding.EncodeToString([]byte(row.want))
-			if got := <-given; got != want {
-				t.Errorf("the proxy got %q, want %q (%v)", got, want, out.GetOutcome())
 			}
 		})
 	}

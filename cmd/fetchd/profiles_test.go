@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -18,8 +17,7 @@ import (
 	"fetchd/test/signatures"
 )
 
-// TestProfileCallers checks that the certificate of a profile is shown only for its
-// callers, by every method.
+// TestProfileCallers checks that the certificate of a profile is shown only for its callers.
 func TestProfileCallers(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,26 +44,6 @@ func TestProfileCallers(t *testing.T) {
 		unary, err := c.FetchUnary(ctx, request)
 		if got := string(unary.GetOutcome().GetInlineBody()); err != nil || got != row.want {
 			t.Errorf("%s, FetchUnary: %q, %v; want %q", row.name, got, err, row.want)
-		}
-		many, err := c.FetchMany(ctx)
-		must(t, err)
-		must(t, many.Send(&pb.FetchManyRequest{Tasks: []*pb.Task{{Tag: "a", Request: request}}}))
-		must(t, many.CloseSend())
-		got := ""
-		for {
-			m, err := many.Recv()
-			if err != nil {
-				break // the answer shows the result
-			}
-			for _, task := range m.GetEvents() {
-				got += string(task.GetEvent().GetOutcome().GetInlineBody())
-			}
-		}
-		if got != row.want {
-			t.Errorf("%s, FetchMany: %q, want %q", row.name, got, row.want)
-		}
-		if got := s.unaryByHTTP(row.token, origin.URL); got != row.want {
-			t.Errorf("%s, HTTP: %q, want %q", row.name, got, row.want)
 		}
 	}
 }
@@ -108,20 +86,4 @@ func TestCallersOfProfiles(t *testing.T) {
 			}
 		})
 	}
-}
-
-// unaryByHTTP fetches a URL through /v1/fetch:unary, and returns its body.
-func (s *service) unaryByHTTP(token, url string) string {
-	s.Helper()
-	_, raw, err := ask(s.Context(), nil, s.http, "/v1/fetch:unary", `{"url":"`+url+`"}`, "Bearer "+token)
-	must(s, err)
-	var answer struct {
-		Outcome struct {
-			InlineBody []byte `json:"inline_body"`
-		} `json:"outcome"`
-	}
-	if err := json.Unmarshal([]byte(raw), &answer); err != nil {
-		s.Fatalf("%s: %v", raw, err)
-	}
-	return string(answer.Outcome.InlineBody)
 }

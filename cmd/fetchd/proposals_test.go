@@ -36,9 +36,7 @@ func TestProposals(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			egress := make(map[string]any)
-			if err := yaml.Unmarshal([]byte(row.egress), &egress); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.Unmarshal([]byte(row.egress), &egress))
 			for try := 0; ; try++ {
 				denied := deniedBy(t, egress, row.url, row.address)
 				if len(denied) == 0 {
@@ -65,17 +63,13 @@ func TestProposals(t *testing.T) {
 func deniedBy(t *testing.T, egress map[string]any, target, address string) (denied []policies.Denial) {
 	t.Helper()
 	text, err := yaml.Marshal(map[string]any{"default": "p", "policies": map[string]any{"p": map[string]any{"mode": "report", "egress": egress}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set, faults := policies.Parse(text)
 	if len(faults) > 0 {
 		t.Fatalf("%s\n%v", text, faults)
 	}
 	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := set.Policies()[0]
 	judge := policies.NewJudge(p, func() *policies.Policy { return p }, func(d policies.Denial) { denied = append(denied, d) })
 	if judge.CheckURL(u, false) != nil || judge.CheckAddr(netip.AddrPortFrom(netip.MustParseAddr(address), 443)) != nil {

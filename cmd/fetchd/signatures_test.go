@@ -3,20 +3,15 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"fetchd/fetch/auth/httpsig"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/test/rig"
 	"fetchd/test/signatures"
 )
 
@@ -27,107 +22,6 @@ func withBody(method string) func(*pb.FetchRequest) {
 		in.Headers = []*pb.Header{{Name: "Content-Type", Value: "text/plain"}, {Name: "X-Two", Value: "one"}, {Name: "X-Two", Value: "two"},
 			{Name: "X-Dict", Value: "b, a=(1   2);c"}, {Name: "X-Bytes", Value: "\xc3\xbc"}, {Name: "Cookie", Value: "a=b"}}
 	}
-}
-
-// TestKeyRotation adds and removes keys while the service runs, and reads the directory.
-func TestKeyRotation(t *testing.T) {
-	t.Parallel()
-	o, f := rig.Origin(t), newFolder(t)
-	must(t, os.Mkdir(f.path("keys"), 0o700))
-	file := f.write("origins.yaml", nil)
-	s := start(t, "--origins-file", file, "--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", fmt.Sprint(netip.MustParseAddrPort(o.Addr("http")).Port()))
-	c := s.dial(nil)
-	made := func(change func(*httpsig.Key)) (id string, raw []byte) {
-		k, err := httpsig.NewKey(httpsig.Ed25519)
-		must(t, err)
-		change(k)
-		raw, err = k.JWK()
-		must(t, err)
-		return k.ID, raw
-	}
-	now := time.Now()
-	oldest, first := made(func(*httpsig.Key) {})
-	newest, second := made(func(k *httpsig.Key) { k.NotBefore = now.Add(-time.Minute) })
-	next, third := made(func(k *httpsig.Key) { k.NotBefore = now.Add(time.Hour) })
-	_, over := made(func(k *httpsig.Key) { k.NotAfter = now.Add(-time.Minute) })
-	for _, row := range []struct {
-		name   string
-		change func(*folder)
-		log    string
-		signs  string
-		listed []string // nil: there is no directory
-	}{
-		{name: "no profile", change: func(f *folder) { f.write("x", nil) }},
-		{name: "one key", change: func(f *folder) {
-			f.write("keys/z", first)
-			f.write("origins.yaml", fmt.Appendf(nil, "providers: {bot: {origins: ['%s'], http-signature: {key-files: [%s], profile: web-bot-auth, agent: 'https://bot.example'}}}",
-				strings.TrimSuffix(o.URL("http", "/"), "/"), f.path("keys")))
-		}, log: `["origins-file"]`, signs: oldest, listed: []string{oldest}},
-		{name: "a newer key", change: func(f *folder) { f.write("keys/a", second) }, log: `["origins-file"]`, signs: newest, listed: []string{newest, oldest}},
-		{name: "a key for later", change: func(f *folder) { f.write("keys/b", third) }, log: `["origins-file"]`, signs: newest, listed: []string{newest, next, oldest}},
-		{name: "a key that is over", change: func(f *folder) { f.write("keys/c", over) }, log: `["origins-file"]`, signs: newest, listed: []string{newest, next, oldest}},
-		{name: "half a key", change: func(f *folder) { f.write("keys/d", first[:20]) }, log: "not reloaded", signs: newest, listed: []string{newest, next, oldest}},
-		{name: "hidden files and folders", change: func(f *folder) {
-			must(f, os.Remove(f.path("keys/d")))
-			f.write("keys/.hidden", []byte("x"))
-			must(f, os.Mkdir(f.path("keys/folder"), 0o700))
-		}, signs: newest, listed: []string{newest, next, oldest}},
-		{name: "without the oldest", change: func(f *folder) { must(f, os.Remove(f.path("keys/z"))) }, log: `["origins-file"]`, signs: newest, listed: []string{newest, next}},
-		{name: "no provider", change: func(f *folder) { f.write("origins.yaml", nil) }, log: `["origins-file"]`},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			s, f := s.in(t), f.in(t)
-			row.change(f)
-			s.look <- time.Time{}
-			if row.log != "" {
-				s.await(row.log)
-			} else {
-				s.reload(`"changed":[]`) // a signal always logs a line; the look has ended by then
-			}
-			key := strings.ReplaceAll(row.name, " ", "-")
-			if row.signs != "" {
-				out, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: o.URL("http", "/s/"+key+"/200"), AuthProvider: "bot"})
-				if err != nil || out.GetOutcome().GetError() != nil {
-					t.Fatal(err, out.GetOutcome().GetError())
-				}
-				if got := o.Requests(key)[0].Header.Get("Signature-Input"); !strings.Contains(got, `keyid="`+row.signs+`"`) {
-					t.Errorf("%s, want the key %s", got, row.signs)
-				}
-			}
-			code, header, body := directory(t, s.http, "bot.example")
-			if row.listed == nil {
-				if code != http.StatusNotFound || header.Get("Signature") != "" {
-					t.Errorf("%d %s", code, body)
-				}
-				return
-			}
-			var set struct {
-				Keys []struct{ Kid string }
-			}
-			must(t, json.Unmarshal(body, &set))
-			var listed []string
-			for _, k := range set.Keys {
-				listed = append(listed, k.Kid)
-			}
-			if !slices.Equal(listed, row.listed) || strings.Count(header.Get("Signature"), "binding") != len(listed) {
-				t.Errorf("%q, want %q; %v", listed, row.listed, header)
-			}
-		})
-	}
-}
-
-// directory reads the directory of keys under a host.
-func directory(t *testing.T, address, host string) (int, http.Header, []byte) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+httpsig.DirectoryPath, nil)
-	must(t, err)
-	req.Host = host
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	raw, err := io.ReadAll(resp.Body)
-	must(t, err)
-	return resp.StatusCode, resp.Header, raw
 }
 
 // TestHTTPSignatureRefuses has settings that are wrong. No error shows a key.

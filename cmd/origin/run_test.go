@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"fetchd/internal/cli"
+	"fetchd/test/must"
 
 	"go.uber.org/goleak"
 )
@@ -24,9 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
 	for _, tc := range []struct {
 		name   string
@@ -95,9 +94,7 @@ func TestServesUntilTheEnd(t *testing.T) {
 func getTrusting(t *testing.T, file, url string) int {
 	t.Helper()
 	pem, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}

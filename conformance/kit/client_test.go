@@ -12,6 +12,7 @@ import (
 
 	"fetchd/conformance/kit"
 	"fetchd/conformance/origin"
+	"fetchd/test/must"
 )
 
 // fetcher is a client in this process.
@@ -186,15 +187,11 @@ func TestClientsThatContinue(t *testing.T) {
 		for name, want := range map[string][]string{"body continued": row.continued, "body changed": row.changed} {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				o, err := origin.Start(origin.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				defer func() { _ = o.Close() }() // always nil
 				s := all[slices.IndexFunc(all, func(s *kit.Scenario) bool { return s.Name == name })]
 				rec, err := s.PerformClient(t.Context(), row.client, o, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				var got []string
 				for _, m := range s.JudgeClient(o, rec) {
 					got = append(got, m.What)

@@ -10,6 +10,7 @@ import (
 
 	"fetchd/conformance"
 	"fetchd/conformance/kit"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -91,9 +92,7 @@ func TestDecideEverything(t *testing.T) {
 	t.Parallel()
 	shell := need.Program(t, "sh", "dash")
 	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// It answers nothing, so each line is wrong, and its name shows that it was asked in order.
 	script := `sed 's/^{"name":"\([a-z0-9-]*\)".*/{"name":"\1","verdict":{}}/'`
 	results, err := (&kit.Command{Args: []string{shell, "-c", script}}).Decide(t.Context(), vectors)
@@ -116,9 +115,7 @@ func TestDecidePython(t *testing.T) {
 		t.Fatal(err)
 	}
 	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	results, err := (&kit.Command{Args: []string{python, folder + "/decide"}, Limit: 2 * time.Minute}).Decide(t.Context(), vectors)
 	if err != nil || len(results) != len(vectors) {
 		t.Fatalf("%d results, %v", len(results), err)

@@ -22,15 +22,14 @@ import (
 	"fetchd/conformance/kit"
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
 func load(t *testing.T) []*kit.Scenario {
 	t.Helper()
 	all, err := kit.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return all
 }
 
@@ -403,9 +402,7 @@ func TestCommand(t *testing.T) {
 		{"a huge file", `truncate -s 1G "$1"`, []string{"{out}"}, time.Minute, kit.ClientRecord{Body: make([]byte, 16<<20)}},
 	} {
 		c := &kit.Command{Args: append([]string{shell, "-c", tt.script, "sh"}, tt.args...), Limit: tt.limit}
-		if err := c.Trust([]byte("PEM"), t.TempDir()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Trust([]byte("PEM"), t.TempDir()))
 		got, err := s.PerformClient(t.Context(), c, o, t.TempDir())
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -431,20 +428,14 @@ func TestCommandEndsWithItsChildren(t *testing.T) {
 		{"is killed", `exec >/dev/null 2>&1; sleep 1000 3>pipe; exit 0`, 500 * time.Millisecond, -1},
 	} {
 		folder := t.TempDir()
-		if err := syscall.Mkfifo(filepath.Join(folder, "pipe"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, syscall.Mkfifo(filepath.Join(folder, "pipe"), 0o600))
 		pipe, err := os.OpenFile(filepath.Join(folder, "pipe"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c := &kit.Command{Args: []string{shell, "-c", row.script}, Limit: row.limit}
 		if _, exit, err := c.Run(t.Context(), "http://127.0.0.1/", folder); err != nil || exit != row.exit {
 			t.Errorf("%s: exit %d, %v; want %d", row.name, exit, err, row.exit)
 		}
-		if err := pipe.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, pipe.SetReadDeadline(time.Now().Add(10*time.Second)))
 		if _, err := io.ReadAll(pipe); err != nil {
 			t.Errorf("%s: a child still has the pipe: %v", row.name, err)
 		}

@@ -10,14 +10,13 @@ import (
 
 	"fetchd/conformance"
 	"fetchd/conformance/observations"
+	"fetchd/test/must"
 )
 
 func generated(t *testing.T, seed uint64, count int) []conformance.Vector {
 	t.Helper()
 	vectors, err := observations.Vectors(seed, count)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return vectors
 }
 
@@ -39,21 +38,15 @@ func TestSeeds(t *testing.T) {
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	schema, err := jsonschema.NewCompiler().Compile("../schema/vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	vectors := generated(t, 3, 2000)
 	for i := range vectors {
 		vectors[i].Rule, vectors[i].Verdict = "H0", conformance.Verdict{Outcome: "success", Decision: &conformance.Decision{Rule: "H0", Stop: "no_failure"}}
 	}
 	text, err := json.Marshal(map[string]any{"about": "a test", "vectors": vectors})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	decoded, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := schema.Validate(decoded); err != nil {
 		t.Error(err)
 	}
@@ -63,9 +56,7 @@ func TestSchema(t *testing.T) {
 func TestSpace(t *testing.T) {
 	t.Parallel()
 	vectors, err := conformance.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want, got := seen(vectors), seen(generated(t, 4, 20_000))
 	for what := range want {
 		if !got[what] {

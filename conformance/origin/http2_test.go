@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/must"
 )
 
 func TestH2HugeHead(t *testing.T) {
@@ -82,13 +83,9 @@ func frames(t *testing.T, addr string, cfg *tls.Config, path string, until http2
 	}
 	out.WriteString(http2.ClientPreface)
 	framer := http2.NewFramer(&out, conn)
-	if err := framer.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, framer.WriteSettings())
 	err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := conn.Write(out.Bytes()); err != nil {
 		t.Fatalf("write: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/must"
 )
 
 func TestLogPage(t *testing.T) {
@@ -38,9 +39,7 @@ func TestLogPage(t *testing.T) {
 		t.Errorf("/_connections: %s", g.body)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, o.URL("http", "/_log"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if g, err := do(c, req); err != nil || g.StatusCode != http.StatusNoContent {
 		t.Errorf("DELETE /_log: %v", err)
 	}
@@ -102,9 +101,7 @@ func TestHandler(t *testing.T) {
 	}
 	for n := 1; n <= 3; n++ {
 		r, err := o.Await(t.Context(), "k", n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		<-r.Done
 	}
 	got := o.Requests("k")
@@ -122,9 +119,7 @@ func TestHandler(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	o, err := origin.Start(origin.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := newClient(t, o)
 	failed := make(chan error)
 	listeners := []string{"http", "https", "h2fault", "tls-silent", "tcp-silent", "tcp-noread"}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/must"
 )
 
 // TestBytesOnTheWire checks faults that are visible only in the bytes on the connection.
@@ -101,9 +102,7 @@ func TestSilence(t *testing.T) {
 func waitDone(t *testing.T, o *origin.Origin, key string, want origin.End) {
 	t.Helper()
 	r, err := o.Await(t.Context(), key, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	select {
 	case <-r.Done:
 	case <-t.Context().Done():
@@ -137,9 +136,7 @@ func TestCloseIdle(t *testing.T) {
 		t.Errorf("second answer: %v, want a closed connection", err)
 	}
 	r, err := o.Await(t.Context(), "k", 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	<-r.Done
 	if got := o.Requests("k"); len(got) != 2 || got[1].ConnectionRequest != 2 || got[1].End != origin.EndBroken {
 		t.Errorf("log %+v, want the second request too, broken", got)
@@ -171,9 +168,7 @@ func TestRequestBodies(t *testing.T) {
 			t.Parallel()
 			c := dial(t, o.Addr("http"))
 			_, err := io.WriteString(c, "POST /s/"+tc.name+"/200 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"+tc.head+"\r\n"+tc.body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if tc.end == origin.EndClientGone {
 				closeWrite(t, c)
 			}
@@ -208,9 +203,7 @@ func TestUnreadBody(t *testing.T) {
 			t.Parallel()
 			c := dial(t, o.Addr("http"))
 			_, err := io.WriteString(c, "POST /s/"+tc.step+"/"+tc.step+" HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n0123456789abcdef")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				err = io.EOF // http.ReadResponse calls every end unexpected

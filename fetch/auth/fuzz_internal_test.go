@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 )
 
 // mac is HMAC-SHA256.
@@ -37,13 +38,9 @@ func FuzzHMAC(f *testing.F) {
 	}
 	const key = "hush-key-of-fuzz"
 	path := filepath.Join(f.TempDir(), "key")
-	if err := os.WriteFile(path, []byte(key), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, os.WriteFile(path, []byte(key), 0o600))
 	made, err := (&HMAC{KeyFile: path, Fields: map[string]string{"X-Sig": "{signature}"}}).signer()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Succeed(f, err)
 	m := &signing.Message{ID: "{body}", Time: time.Unix(1614265330, 0), Method: "PUT", Target: "/{id}?{", Body: []byte("{timestamp}")}
 	common := []string{"{id}", m.ID, "{timestamp}", "1614265330"}
 	signed := strings.NewReplacer(append(common, "{method}", m.Method, "{target}", m.Target, "{body}", string(m.Body))...)
@@ -64,9 +61,7 @@ func FuzzHMAC(f *testing.F) {
 		}
 		k.values = []template{value}
 		fields, err := k.sign(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		want := strings.NewReplacer(append(common, "{signature}", hex.EncodeToString([]byte(mac(key, signed.Replace(signs)))))...).Replace(sends)
 		if len(fields) != 1 || fields[0].Value != want {
 			t.Errorf("%q signed, %q sent: %v, want %s", signs, sends, fields, want)
@@ -151,9 +146,7 @@ func FuzzSigV4(f *testing.F) {
 	signers := make(map[string]*sigV4)
 	for _, service := range []string{"s3", "execute-api"} {
 		k, _, err := (&SigV4{Region: "r", Service: service, AccessKeyID: "A", SecretAccessKey: "hush"}).signer()
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		signers[service] = k
 	}
 	f.Fuzz(func(t *testing.T, target, host string, body []byte) {

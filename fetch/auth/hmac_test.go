@@ -19,15 +19,14 @@ import (
 
 	"fetchd/fetch/auth"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 )
 
 // sign returns the fields that a provider adds to a message.
 func sign(t *testing.T, p auth.Provider, m *signing.Message) map[string]string {
 	t.Helper()
 	fields, err := signWith(t, p, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := make(map[string]string)
 	for _, f := range fields {
 		got[f.Name] = f.Value
@@ -58,12 +57,8 @@ func keyFile(t *testing.T, content string) string {
 
 func replace(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path+".new", []byte(content), 0o600))
+	must.Succeed(t, os.Rename(path+".new", path))
 }
 
 var signedOrigins = []string{"https://hooks.example"}

@@ -12,6 +12,7 @@ import (
 	"fetchd/fetch/auth"
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
@@ -35,21 +36,15 @@ func TestChallengeWithoutKey(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			k, err := httpsig.ParseKey([]byte(signatures.PEMEd25519))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			now := time.Now()
 			if row.expired {
 				k.NotAfter = now
 			}
 			s, err := httpsig.New(httpsig.Config{Keys: []*httpsig.Key{k}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			p, err := auth.NewHTTPSignature([]string{"https://a.example"}, s, []int{401, 403})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			header := make(http.Header)
 			if row.accept != "" {
 				header.Set("Accept-Signature", row.accept)
@@ -73,17 +68,13 @@ func TestChallengeWithoutKey(t *testing.T) {
 func messageSigner(t *testing.T, agent string) *httpsig.Signer {
 	t.Helper()
 	k, err := httpsig.ParseKey([]byte(signatures.PEMEd25519))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cfg := httpsig.Config{Keys: []*httpsig.Key{k}, Agent: agent}
 	if agent != "" {
 		cfg.Profile = httpsig.WebBotAuth
 	}
 	s, err := httpsig.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -101,15 +92,11 @@ func TestHTTPSignatureCovers(t *testing.T) {
 		{"a list", []string{"http://other.example", "https://other.example"}, "https://other.example/ http://other.example/"},
 	} {
 		p, err := auth.NewHTTPSignature(row.origins, messageSigner(t, "https://bot.example"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var got []string
 		for _, raw := range []string{"https://api.example/a", "https://api.example:443/", "https://other.example/", "https://*/", "http://api.example/", "http://other.example/", "ftp://api.example/"} {
 			u, err := url.Parse(raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if p.Covers(u) {
 				got = append(got, raw)
 			}
@@ -149,9 +136,7 @@ func TestHTTPSignature(t *testing.T) {
 	t.Parallel()
 	for agent, published := range map[string]string{"": "", "https://bot.example": "https://bot.example"} {
 		p, err := auth.NewHTTPSignature([]string{"https://a.example"}, messageSigner(t, agent), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, _ := p.Published(); got != published {
 			t.Errorf("published at %q, want %q", got, published)
 		}

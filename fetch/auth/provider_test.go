@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/fetch/auth"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -68,18 +69,14 @@ func (e *endpoint) client(t *testing.T) auth.Provider {
 func mustNew(t *testing.T, cfg auth.Config) auth.Provider {
 	t.Helper()
 	p, err := auth.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return p
 }
 
 func value(t *testing.T, p auth.Provider) string {
 	t.Helper()
 	_, v, err := p.Field(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return v
 }
 
@@ -100,9 +97,7 @@ func TestCovers(t *testing.T) {
 		"https://upper.example/":           false,
 	} {
 		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got := p.Covers(u); got != want {
 			t.Errorf("Covers(%s) = %t, want %t", raw, got, want)
 		}
@@ -133,9 +128,7 @@ func TestField(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	long := filepath.Join(t.TempDir(), "long")
-	if err := os.WriteFile(long, make([]byte, 20<<10), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(long, make([]byte, 20<<10), 0o600))
 	client := func(change func(*auth.ClientCredentials)) *auth.ClientCredentials {
 		c := &auth.ClientCredentials{TokenURL: "https://t.example/", ID: "me", Secret: "hush"}
 		change(c)
@@ -285,12 +278,8 @@ func justNow(err error) bool {
 func tokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write := func(text string) {
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path+".new", []byte(text), 0o600))
+		must.Succeed(t, os.Rename(path+".new", path))
 	}
 	write("one\n")
 	p := mustNew(t, auth.Config{Origins: []string{"https://api.example"}, File: path})

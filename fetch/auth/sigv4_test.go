@@ -12,6 +12,7 @@ import (
 
 	"fetchd/fetch/auth"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 )
 
 // The credentials of AWS' documentation.
@@ -49,9 +50,7 @@ func TestSigV4(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			u, err := url.Parse(row.url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			id, secret, at := suiteKey, suiteSecret, suiteTime
 			if row.service == "s3" {
 				id, secret, at = s3Key, s3Secret, s3Time
@@ -123,9 +122,7 @@ func TestSigV4Credentials(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got := sign(t, p, &signing.Message{URL: &url.URL{Path: "/"}, Method: "GET", Authority: "hooks.example", Header: http.Header{}})
 			if !strings.Contains(got["Authorization"], "Credential="+row.key+"/") || got["X-Amz-Security-Token"] != row.token {
 				t.Errorf("%v", got)

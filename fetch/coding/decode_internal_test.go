@@ -22,6 +22,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
+	"fetchd/test/must"
 )
 
 // unlimited grants everything.
@@ -33,7 +34,7 @@ func encoded(t testing.TB, w io.WriteCloser, into *bytes.Buffer, body []byte) []
 	if _, err := w.Write(body); err != nil {
 		t.Fatal(err)
 	}
-	must(t, w.Close())
+	must.Succeed(t, w.Close())
 	return into.Bytes()
 }
 
@@ -41,7 +42,7 @@ func encodeZstd(t testing.TB, body []byte, options ...zstd.EOption) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := zstd.NewWriter(&b, append(options, zstd.WithEncoderConcurrency(1))...)
-	must(t, err)
+	must.Succeed(t, err)
 	return encoded(t, w, &b, body)
 }
 
@@ -67,7 +68,7 @@ var codings = []codingForm{
 	{"deflate, raw", "deflate", func(t testing.TB, body []byte) []byte {
 		var b bytes.Buffer
 		w, err := flate.NewWriter(&b, flate.DefaultCompression)
-		must(t, err)
+		must.Succeed(t, err)
 		return encoded(t, w, &b, body)
 	}},
 	{"br", "br", func(t testing.TB, body []byte) []byte {
@@ -395,7 +396,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d bytes came out of %d, want at most %d", size, len(sent), most)
 		}
 		if errors.Is(err, io.EOF) {
-			must(t, d.Drain())
+			must.Succeed(t, d.Drain())
 		}
 		if raw.Err != nil {
 			t.Errorf("error %v below, where nothing broke", raw.Err)
@@ -448,9 +449,9 @@ func TestRatio(t *testing.T) {
 func TestEmptyBetween(t *testing.T) {
 	t.Parallel()
 	var empty, b bytes.Buffer
-	must(t, gzip.NewWriter(&empty).Close())
+	must.Succeed(t, gzip.NewWriter(&empty).Close())
 	w, err := gzip.NewWriterLevel(&b, gzip.HuffmanOnly)
-	must(t, err)
+	must.Succeed(t, err)
 	sent := encoded(t, w, &b, bytes.Repeat(empty.Bytes(), 400_000))
 	_, c, err := decode(bytes.NewReader(sent), "gzip, gzip")
 	if fault.ReasonOf(err) != "max_size_bytes" || c.Err != nil {
@@ -526,7 +527,7 @@ func TestBrotliWindowBits(t *testing.T) {
 		want, matches := 0, 0
 		for pattern, bits := range table {
 			value, err := strconv.ParseUint(pattern, 2, 8)
-			must(t, err)
+			must.Succeed(t, err)
 			if mask := 1<<len(pattern) - 1; b&mask == int(value) {
 				want, matches = bits, matches+1
 			}
@@ -534,13 +535,5 @@ func TestBrotliWindowBits(t *testing.T) {
 		if got := brotliWindowBits(byte(b)); got != want || matches != 1 {
 			t.Errorf("first byte %08b: %d bits, want %d (%d patterns match)", b, got, want, matches)
 		}
-	}
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

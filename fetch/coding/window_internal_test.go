@@ -16,6 +16,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/fault"
 	"fetchd/internal/budget"
+	"fetchd/test/must"
 )
 
 // bitWriter writes numbers as brotli does, lowest bit first.
@@ -92,7 +93,7 @@ func encodeBrotli(t testing.TB, body []byte, flush int, options brotli.WriterOpt
 		if _, err := w.Write(body[:flush]); err != nil {
 			t.Fatal(err)
 		}
-		must(t, w.Flush())
+		must.Succeed(t, w.Flush())
 		body = body[flush:]
 	}
 	return encoded(t, w, &b, body)
@@ -167,7 +168,7 @@ func heapAlloc() uint64 {
 func segmentOf(t *testing.T, body []byte) []byte {
 	t.Helper()
 	w, err := zstd.NewWriter(nil, zstd.WithSingleSegment(true), zstd.WithEncoderConcurrency(1))
-	must(t, err)
+	must.Succeed(t, err)
 	return w.EncodeAll(body, nil)
 }
 
@@ -271,7 +272,7 @@ func TestCodesWithoutMemory(t *testing.T) {
 	t.Parallel()
 	lease := budget.New(1 << 20).Lease("a")
 	d, err := NewDecoder(&Counter{Reader: bytes.NewReader(manyTrees())}, "br", lease)
-	must(t, err)
+	must.Succeed(t, err)
 	if _, err := io.ReadAll(&d); !errors.Is(err, fault.OutOfMemory) {
 		t.Errorf("%v, want OUT_OF_MEMORY", err)
 	}

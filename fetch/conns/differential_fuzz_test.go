@@ -20,6 +20,7 @@ import (
 	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
+	"fetchd/test/must"
 )
 
 // canned is a connection to an origin that answers the first request with pieces of bytes, and the
@@ -140,7 +141,7 @@ func exchangeCanned(t *testing.T, method string, c *canned) (out outcome, why re
 	p := New(Config{Guard: egress.New(egress.Policy{Unrestricted: true}), Dial: dialCanned(c)})
 	defer p.Close()
 	x := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
-	must(t, x.Connect(Target{URL: fuzzURL}))
+	must.Succeed(t, x.Connect(Target{URL: fuzzURL}))
 	resp, err := x.RoundTrip(shape{method: method}.request(fuzzURL, "/"))
 	why = fault.ReasonOf(err)
 	out.read(resp, err, func(inBody bool, err error) classify.Class {
@@ -155,10 +156,10 @@ func exchangeCanned(t *testing.T, method string, c *canned) (out outcome, why re
 	}
 	x = p.NewExchange(t.Context(), new(timers.Clock), Settings{})
 	defer x.End()
-	must(t, x.Connect(Target{URL: fuzzURL}))
+	must.Succeed(t, x.Connect(Target{URL: fuzzURL}))
 	out.Reused = x.Report().Reused
 	resp, err = x.RoundTrip(shape{method: http.MethodGet}.request(fuzzURL, "/next"))
-	must(t, err)
+	must.Succeed(t, err)
 	text, _ := io.ReadAll(resp.Body)
 	out.Next = string(text)
 	return out, why
@@ -187,7 +188,7 @@ func transportCanned(t *testing.T, method string, c *canned) (out outcome) {
 	c.settle()
 	r, _ = traced(t.Context(), shape{method: http.MethodPost}.request(fuzzURL, "/next"), &out.Reused)
 	resp, err = tr.RoundTrip(r)
-	must(t, err)
+	must.Succeed(t, err)
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	out.Next = string(text)

@@ -27,6 +27,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
+	"fetchd/test/must"
 	"fetchd/test/wait"
 )
 
@@ -124,7 +125,7 @@ func (d *differential) exchange(t testing.TB) (out outcome) {
 	defer p.Close()
 	x := p.NewExchange(ctx, new(timers.Clock), Settings{})
 	defer x.End()
-	must(t, x.Connect(Target{URL: o.url, Alone: d.shape.alone}))
+	must.Succeed(t, x.Connect(Target{URL: o.url, Alone: d.shape.alone}))
 	c := x.conn
 	resp, err := x.RoundTrip(d.shape.request(o.url, "/"))
 	out.read(resp, err, func(inBody bool, err error) classify.Class {
@@ -147,7 +148,7 @@ func (d *differential) exchange(t testing.TB) (out outcome) {
 	}
 	x = p.NewExchange(ctx, new(timers.Clock), Settings{})
 	defer x.End()
-	must(t, x.Connect(Target{URL: o.url}))
+	must.Succeed(t, x.Connect(Target{URL: o.url}))
 	out.Reused = x.Report().Reused
 	resp, err = x.RoundTrip(shape{method: http.MethodGet}.request(o.url, "/next"))
 	var next outcome
@@ -335,7 +336,7 @@ var testCertificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 func newScripted(t testing.TB, d *differential) *scripted {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	o := &scripted{differential: d, Listener: l, url: &url.URL{Scheme: "http", Host: l.Addr().String()}, over: make(chan struct{})}
 	if d.secure {
 		o.url.Scheme = "https"

@@ -27,6 +27,7 @@ import (
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
+	"fetchd/test/must"
 )
 
 // requestBody is a body whose reader notes in plain memory that it was read.
@@ -83,7 +84,7 @@ func TestCancel(t *testing.T) {
 				ctx, cancelParent := context.WithCancelCause(o.ctx)
 				defer cancelParent(nil)
 				x := o.pool.NewExchange(ctx, new(timers.Clock), Settings{})
-				must(t, x.Connect(o.target))
+				must.Succeed(t, x.Connect(o.target))
 				c, in := o.accept()
 				body := &requestBody{Reader: strings.NewReader(strings.Repeat("x", row.body))}
 				got := make(chan error)
@@ -153,7 +154,7 @@ func TestEndWaitsForWriter(t *testing.T) {
 				_, _ = io.WriteString(c, row.answer)
 			})
 			resp, err := x.RoundTrip(o.put(io.NopCloser(strings.NewReader(strings.Repeat("x", longRequest))), longRequest))
-			must(t, err)
+			must.Succeed(t, err)
 			if row.read {
 				if _, err := io.ReadAll(resp.Body); err != nil {
 					t.Error(err)
@@ -190,7 +191,7 @@ func TestBodyAfterEnd(t *testing.T) {
 					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"+body)
 				})
 				resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/"))
-				must(t, err)
+				must.Succeed(t, err)
 				bodies = append(bodies, resp.Body)
 				return x
 			}
@@ -294,9 +295,9 @@ func TestWriterEndsLate(t *testing.T) {
 			u := &url.URL{Scheme: "http", Host: "origin.test", Path: "/"}
 			x := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
 			defer x.End()
-			must(t, x.Connect(Target{URL: u}))
+			must.Succeed(t, x.Connect(Target{URL: u}))
 			resp, err := x.RoundTrip(shape{method: http.MethodPost, body: body}.request(u, "/"))
-			must(t, err)
+			must.Succeed(t, err)
 			_, _ = io.ReadAll(resp.Body)
 		})
 	}
@@ -322,7 +323,7 @@ func TestStaleAnswerOfAnyLength(t *testing.T) {
 			o.get()
 			x := o.open(Settings{})
 			resp, err := x.RoundTrip(shape{method: http.MethodGet}.request(o.target.URL, "/"))
-			must(t, err)
+			must.Succeed(t, err)
 			if body, err := io.ReadAll(resp.Body); err != nil || len(body) != length {
 				t.Errorf("%d bytes, %v", len(body), err)
 			}
@@ -353,7 +354,7 @@ func (f *finisher) Write(p []byte) (int, error) {
 func TestCancelWhileSharing(t *testing.T) {
 	t.Parallel()
 	s, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	certificate, roots := testCertificate()
 	srv := &http.Server{ReadHeaderTimeout: hang, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}}
@@ -371,7 +372,7 @@ func TestCancelWhileSharing(t *testing.T) {
 		return &finisher{Conn: c, then: then}, err
 	}})
 	first := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
-	must(t, first.Connect(Target{URL: u}))
+	must.Succeed(t, first.Connect(Target{URL: u}))
 	shared := first.conn
 	second := p.NewExchange(t.Context(), new(timers.Clock), Settings{})
 	then = func() { // the first connection is shared from now on
@@ -630,7 +631,7 @@ func headEnd(sent []byte) (whole string, end int, tooMany bool) {
 func encode(t *testing.T, n pkix.Name) (pkix.Name, []byte) {
 	t.Helper()
 	raw, err := asn1.Marshal(n.ToRDNSequence())
-	must(t, err)
+	must.Succeed(t, err)
 	return n, raw
 }
 
@@ -706,7 +707,7 @@ func newTestOrigin(t *testing.T, wrap func(*net.TCPConn) net.Conn) *testOrigin {
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	t.Cleanup(cancel)
 	s, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	o := &testOrigin{T: t, ctx: ctx, accepted: make(chan net.Conn, 8), target: Target{URL: &url.URL{Scheme: "http", Host: s.Addr().String(), Path: "/"}}}
 	_, roots := testCertificate()
 	o.pool = New(Config{Guard: egress.New(egress.Policy{Unrestricted: true}), RootCAs: roots,
@@ -781,16 +782,8 @@ func (o *testOrigin) open(s Settings) *Exchange {
 	o.Helper()
 	x := o.pool.NewExchange(o.ctx, new(timers.Clock), s)
 	o.Cleanup(x.End)
-	must(o, x.Connect(o.target))
+	must.Succeed(o, x.Connect(o.target))
 	return x
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // NewExchange returns an exchange that has begun.

@@ -27,6 +27,7 @@ import (
 	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
 	"fetchd/fetch/timers"
+	"fetchd/test/must"
 	"fetchd/test/wait"
 )
 
@@ -107,7 +108,7 @@ func TestSilentConnection(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			must(t, err)
+			must.Succeed(t, err)
 			f := &freezer{Listener: l, ended: make(chan struct{})}
 			b := newHTTP2Bench(t, f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 			t.Cleanup(func() { close(f.ended) })
@@ -154,7 +155,7 @@ func TestSmallFrames(t *testing.T) {
 	}))
 	x, resp, err := b.send(t.Context(), b.target)
 	defer x.End()
-	must(t, err)
+	must.Succeed(t, err)
 	// Without a call of Permit all bytes count as received at once.
 	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != conns.WindowBytes {
 		t.Errorf("%d bytes, %v, want %d", n, err, conns.WindowBytes)
@@ -312,7 +313,7 @@ func TestFloodAfterOutcome(t *testing.T) {
 			if err := <-f.over; err == nil {
 				t.Error("the flood ended by itself")
 			}
-			must(t, wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }))
+			must.Succeed(t, wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }))
 			// One read may exceed the limit, and crypto/tls reads what is buffered.
 			if got := read.Load() - before; got > limit+32<<10 {
 				t.Errorf("%d bytes, of %d frames that were sent, were read after the outcome; want at most %d", got, f.sent.Load(), limit)
@@ -362,7 +363,7 @@ func TestFloodUnderRequest(t *testing.T) {
 			defer x.End()
 			phase, class := x.Phase(), classify.Protocol
 			if row.inBody {
-				must(t, err)
+				must.Succeed(t, err)
 				_, err = io.ReadAll(resp.Body)
 				phase = classify.PhaseTransfer
 			}
@@ -403,7 +404,7 @@ func TestWindowOverflow(t *testing.T) {
 	var read atomic.Int64
 	b := newFloodBench(t, f, &read)
 	x, resp, err := b.send(t.Context(), b.target)
-	must(t, err)
+	must.Succeed(t, err)
 	close(f.release)
 	if _, err := io.ReadAll(resp.Body); !strings.Contains(fmt.Sprint(err), "FLOW_CONTROL_ERROR") {
 		t.Errorf("the body ended with %v, want a flow control error", err)
@@ -412,7 +413,7 @@ func TestWindowOverflow(t *testing.T) {
 	if err := <-f.over; err == nil {
 		t.Error("the flood ended by itself")
 	}
-	must(t, wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }))
+	must.Succeed(t, wait.Until(t.Context(), time.Millisecond, func() bool { return b.pool.Stats().Open == 0 }))
 }
 
 // newFloodBench starts the origin for one connection. read counts what the pool reads from it.
@@ -421,7 +422,7 @@ func newFloodBench(t *testing.T, f *flood, read *atomic.Int64) *bench {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	certified.Close()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	l := tls.NewListener(plain, &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}, DynamicRecordSizingDisabled: true})
 	done := make(chan struct{})
 	go func() {

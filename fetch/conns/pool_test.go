@@ -32,6 +32,7 @@ import (
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
+	"fetchd/test/must"
 	"fetchd/test/wait"
 )
 
@@ -185,12 +186,12 @@ func TestShortKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		long, resp, err := b.send(t.Context(), b.target)
-		must(t, err)
+		must.Succeed(t, err)
 		_, _ = io.ReadAll(resp.Body)
 		short := b.target
 		short.URL = &url.URL{Scheme: "http", Host: b.target.URL.Host, Path: "/", RawQuery: "timeout=1"}
 		second, resp, err := b.send(t.Context(), short)
-		must(t, err)
+		must.Succeed(t, err)
 		_, _ = io.ReadAll(resp.Body)
 		long.End()
 		second.End()
@@ -244,7 +245,7 @@ func TestOver(t *testing.T) {
 		b := newBench(t, nil)
 		b.answer(b.target)
 		x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
-		must(t, x.Connect(b.target))
+		must.Succeed(t, x.Connect(b.target))
 		x.Cancel(context.Canceled)
 		if _, err := x.RoundTrip(&http.Request{Method: http.MethodGet, URL: b.target.URL, Header: http.Header{}}); err == nil {
 			t.Error("a request was sent")
@@ -272,7 +273,7 @@ func TestWrongConnection(t *testing.T) {
 		b := newBench(t, nil)
 		x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
 		defer x.End()
-		must(t, x.Connect(b.target))
+		must.Succeed(t, x.Connect(b.target))
 		other := &url.URL{Scheme: "http", Host: "other.example", Path: "/"}
 		_, err := x.RoundTrip(&http.Request{Method: http.MethodGet, URL: other, Header: http.Header{}})
 		if classify.Error(classify.PhaseRequest, err) != classify.Internal {
@@ -301,7 +302,7 @@ func TestIdleLimits(t *testing.T) {
 					target := b.target
 					target.URL = &url.URL{Scheme: "http", Host: fmt.Sprintf("origin%d.example", i%row.hosts), Path: "/"}
 					x, resp, err := b.send(t.Context(), target)
-					must(t, err)
+					must.Succeed(t, err)
 					_, _ = io.ReadAll(resp.Body)
 					open = append(open, x)
 				}
@@ -335,7 +336,7 @@ func TestIdleMemory(t *testing.T) {
 		var open []*conns.Exchange
 		for range 15 {
 			x, resp, err := b.send(t.Context(), b.target)
-			must(t, err)
+			must.Succeed(t, err)
 			_, _ = io.ReadAll(resp.Body)
 			open = append(open, x)
 		}
@@ -351,7 +352,7 @@ func TestIdleMemory(t *testing.T) {
 		}
 		idle(10)
 		x, _, err := b.send(t.Context(), b.target)
-		must(t, err)
+		must.Succeed(t, err)
 		if s, held := b.pool.Stats(), memory.Usage()[budget.Idle]; s.Idle != 9 || held != 9*each {
 			t.Errorf("idle %d, %d bytes are charged while one is in use, want 9", s.Idle, held)
 		}
@@ -388,7 +389,7 @@ func TestHTTP2(t *testing.T) {
 	first := make([]*conns.Exchange, 3)
 	for i := range first {
 		first[i] = p.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
-		must(t, first[i].Connect(b.target))
+		must.Succeed(t, first[i].Connect(b.target))
 	}
 	if s := p.Stats(); s.Dialled != 3 {
 		t.Errorf("%d connections for 3 requests at once, want 3", s.Dialled)
@@ -441,7 +442,7 @@ func TestInvalidRequests(t *testing.T) {
 				b := newBench(t, nil)
 				b.answer(b.target)
 				x := b.pool.NewExchange(t.Context(), new(timers.Clock), conns.Settings{})
-				must(t, x.Connect(b.target))
+				must.Succeed(t, x.Connect(b.target))
 				req := &http.Request{Method: row.method, URL: b.target.URL, Host: b.target.URL.Host, Header: row.header}
 				if row.length > 0 {
 					req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), row.length
@@ -463,7 +464,7 @@ func TestSessions(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.TLS.DidResume) }))
 	t.Cleanup(srv.Close)
 	u, err := url.Parse(srv.URL)
-	must(t, err)
+	must.Succeed(t, err)
 	roots := rootsOf(srv)
 	pool := conns.New(conns.Config{RootCAs: roots,
 		Guard: egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
@@ -487,7 +488,7 @@ func TestReadAfterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		x, resp, err := b.send(t.Context(), b.target)
-		must(t, err)
+		must.Succeed(t, err)
 		x.End()
 		if n, err := resp.Body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, http.ErrBodyReadAfterClose) {
 			t.Errorf("Read after End = %d, %v", n, err)
@@ -508,14 +509,14 @@ func TestIdleConnectionKeepsNoExchange(t *testing.T) {
 			srv := row.start(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }))
 			t.Cleanup(srv.Close)
 			u, err := url.Parse(srv.URL)
-			must(t, err)
+			must.Succeed(t, err)
 			pool := conns.New(conns.Config{RootCAs: rootsOf(srv),
 				Guard: egress.New(egress.Policy{Unrestricted: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})})
 			t.Cleanup(pool.Close)
 			b := &bench{T: t, pool: pool, target: conns.Target{URL: u}}
 			first := func() weak.Pointer[conns.Exchange] {
 				x, resp, err := b.send(t.Context(), b.target)
-				must(t, err)
+				must.Succeed(t, err)
 				_, _ = io.ReadAll(resp.Body)
 				x.End()
 				return weak.Make(x)
@@ -539,14 +540,6 @@ func rootsOf(srv *httptest.Server) *x509.CertPool {
 		roots.AddCert(c)
 	}
 	return roots
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // peerConn is a connection to an address.
@@ -601,9 +594,7 @@ func TestNarrowedPool(t *testing.T) {
 				var open []*conns.Exchange
 				for range peers {
 					x, resp, err := b.send(t.Context(), b.target)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, err)
 					_, _ = io.Copy(io.Discard, resp.Body)
 					open = append(open, x)
 				}

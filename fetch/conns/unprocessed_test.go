@@ -22,6 +22,7 @@ import (
 	"fetchd/fetch/egress"
 	"fetchd/fetch/timers"
 	"fetchd/internal/budget"
+	"fetchd/test/must"
 )
 
 // refuser is an origin that speaks HTTP/2 and refuses a stream of its first connection.
@@ -158,7 +159,7 @@ func certified(t *testing.T) (net.Listener, *x509.CertPool) {
 	s := httptest.NewTLSServer(http.NotFoundHandler())
 	s.Close()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
 	return tls.NewListener(plain, &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2"}}), roots
@@ -168,7 +169,7 @@ func certified(t *testing.T) (net.Listener, *x509.CertPool) {
 func (b *bench) connect(m *budget.Lease) *conns.Exchange {
 	b.Helper()
 	x := b.pool.NewExchange(b.Context(), new(timers.Clock), conns.Settings{Memory: m})
-	must(b.T, x.Connect(b.target))
+	must.Succeed(b.T, x.Connect(b.target))
 	return x
 }
 

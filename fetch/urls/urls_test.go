@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fetchd/fetch/urls"
+	"fetchd/test/must"
 )
 
 // labels returns a name of n bytes with labels of at most 63.
@@ -218,9 +219,7 @@ func TestRedact(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			u, err := url.Parse(row.raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			before := u.String()
 			if got := urls.Redact(u); got != row.want {
 				t.Errorf("Redact(%s) = %s, want %s", row.raw, got, row.want)
@@ -254,9 +253,7 @@ func TestResolve(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			from, err := urls.Parse("http://h:8080/a/b?q#f")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			u, wrong := urls.Resolve(from, row.location)
 			got, reason := "", ""
 			if u != nil {
@@ -289,13 +286,9 @@ func TestSame(t *testing.T) {
 		{"http://a/", "http://sub.a/", false, false},
 	} {
 		a, err := url.Parse(row.a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b, err := url.Parse(row.b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if host, origin := urls.SameHost(a, b), urls.SameOrigin(a, b); host != row.host || origin != row.origin {
 			t.Errorf("%s and %s: same host %t, same origin %t, want %t, %t", a, b, host, origin, row.host, row.origin)
 		}
@@ -312,9 +305,7 @@ func TestWithout(t *testing.T) {
 		{"http://user:secret@h/p", "http://user:secret@h/p", "http://h/p"},
 	} {
 		u, err := url.Parse(row.raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		before := u.String()
 		if got := urls.WithoutFragment(u).String(); got != row.fragment {
 			t.Errorf("WithoutFragment(%s) = %s, want %s", row.raw, got, row.fragment)

@@ -26,6 +26,7 @@ import (
 	"fetchd/frontier/api"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,19 +55,19 @@ func (r *rig) in(t *testing.T) *rig {
 func newRig(t *testing.T, change func(*api.Config)) *rig {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Millisecond})
-	must(t, err)
+	must.Succeed(t, err)
 	registry := prometheus.NewRegistry()
 	cfg := api.Config{Store: s, UserAgent: "test", Metrics: registry}
 	if change != nil {
 		change(&cfg)
 	}
 	server, err := api.New(cfg)
-	must(t, err)
+	must.Succeed(t, err)
 	r := &rig{T: t, store: s, server: server, metrics: registry, http: &http.Client{Transport: new(http.Transport)}}
 	ended := make(chan error, 2)
 	listen := func(serve func(net.Listener) error) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
+		must.Succeed(t, err)
 		go func() { ended <- serve(l) }()
 		return l.Addr().String()
 	}
@@ -93,7 +94,7 @@ func (r *rig) put(urls ...string) *pb.PutResponse {
 		in.Entries = append(in.Entries, &pb.Entry{Url: u})
 	}
 	out, err := r.Put(r.Context(), in)
-	must(r, err)
+	must.Succeed(r, err)
 	return out
 }
 
@@ -110,7 +111,7 @@ func (r *rig) claim(n int, in *pb.ClaimRequest) []*pb.Claim {
 func (r *rig) post(path, text string) (int, string) {
 	r.Helper()
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://"+r.web+path, strings.NewReader(text))
-	must(r, err)
+	must.Succeed(r, err)
 	request.Header.Set("Content-Type", "application/json")
 	return r.do(request)
 }
@@ -118,17 +119,17 @@ func (r *rig) post(path, text string) (int, string) {
 func (r *rig) get(path string) (int, string) {
 	r.Helper()
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+r.web+path, http.NoBody)
-	must(r, err)
+	must.Succeed(r, err)
 	return r.do(request)
 }
 
 func (r *rig) do(request *http.Request) (int, string) {
 	r.Helper()
 	response, err := r.http.Do(request)
-	must(r, err)
+	must.Succeed(r, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	must(r, err)
+	must.Succeed(r, err)
 	return response.StatusCode, string(text)
 }
 
@@ -196,7 +197,7 @@ func TestRetryDelay(t *testing.T) {
 	failed := func(c *pb.Claim, delay *durationpb.Duration) {
 		t.Helper()
 		_, err := r.Record(t.Context(), &pb.RecordRequest{Outcomes: []*pb.Outcome{{Lease: c.GetLease(), Status: pb.Status_STATUS_FAILED, RetryDelay: delay}}})
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	wait := &pb.ClaimRequest{MaxWait: durationpb.New(time.Minute)}
 	failed(r.claim(1, wait)[0], nil)
@@ -206,7 +207,7 @@ func TestRetryDelay(t *testing.T) {
 	}
 	failed(again, durationpb.New(time.Hour))
 	why, err := r.Why(t.Context(), &pb.WhyRequest{Url: "http://a.test/"})
-	must(t, err)
+	must.Succeed(t, err)
 	if left := time.Until(why.GetReadyTime().AsTime()).Round(time.Minute); left != time.Hour {
 		t.Errorf("the URL waits for %v, want 1h", left)
 	}
@@ -217,25 +218,25 @@ func TestPoliteness(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.put("http://a.test/1", "http://a.test/2")
-	must := func(_ any, err error) {
+	ok := func(_ any, err error) {
 		t.Helper()
-		must(t, err)
+		must.Succeed(t, err)
 	}
-	must(r.Pause(t.Context(), &pb.PauseRequest{Host: "A.test"}))
+	ok(r.Pause(t.Context(), &pb.PauseRequest{Host: "A.test"}))
 	r.claim(0, &pb.ClaimRequest{Limit: 5})
-	must(r.Resume(t.Context(), &pb.ResumeRequest{Host: "a.test"}))
-	must(r.Pause(t.Context(), new(pb.PauseRequest)))
+	ok(r.Resume(t.Context(), &pb.ResumeRequest{Host: "a.test"}))
+	ok(r.Pause(t.Context(), new(pb.PauseRequest)))
 	r.claim(0, &pb.ClaimRequest{Limit: 5})
-	must(r.Resume(t.Context(), new(pb.ResumeRequest)))
+	ok(r.Resume(t.Context(), new(pb.ResumeRequest)))
 	one := r.claim(1, &pb.ClaimRequest{Limit: 5})[0]
 	r.claim(0, &pb.ClaimRequest{Limit: 5}) // one fetch of a host at a time
 	released, err := r.Release(t.Context(), &pb.ReleaseRequest{Leases: []*pb.Lease{one.GetLease()}})
 	if err != nil || len(released.GetReleasedLeases()) != 1 {
 		t.Errorf("Release = %v, %v", released, err)
 	}
-	must(r.SetDelay(t.Context(), &pb.SetDelayRequest{Host: "a.test", Delay: durationpb.New(time.Hour), MaxInFlight: 2}))
+	ok(r.SetDelay(t.Context(), &pb.SetDelayRequest{Host: "a.test", Delay: durationpb.New(time.Hour), MaxInFlight: 2}))
 	r.claim(2, &pb.ClaimRequest{Limit: 5})
-	must(r.Block(t.Context(), &pb.BlockRequest{Host: "a.test", RetryAfter: durationpb.New(time.Hour)}))
+	ok(r.Block(t.Context(), &pb.BlockRequest{Host: "a.test", RetryAfter: durationpb.New(time.Hour)}))
 	stats, err := r.Stats(t.Context(), new(pb.StatsRequest))
 	if err != nil || stats.GetBlockedHostCount() != 1 || len(stats.GetClosedHosts()) != 1 {
 		t.Errorf("Stats = %v, %v, want a blocked host", stats, err)
@@ -304,7 +305,7 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stream, err := r.Watch(ctx, new(pb.WatchRequest))
-	must(t, err)
+	must.Succeed(t, err)
 	if first, err := stream.Recv(); err != nil || len(first.GetOutcomes()) != 0 {
 		t.Fatalf("the first response is %v, %v, want an empty one", first, err)
 	}
@@ -317,9 +318,9 @@ func TestWatch(t *testing.T) {
 		t.Errorf("Watch = %v, %v", next, err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.web+"/v1/watch?after=0", nil)
-	must(t, err)
+	must.Succeed(t, err)
 	response, err := r.http.Do(request)
-	must(t, err)
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	line := make([]byte, 200)
 	if _, err := io.ReadFull(response.Body, line); err != nil || !strings.HasPrefix(string(line), `{"id":"1","url":"http://a.test/"`) || response.Header.Get("Content-Type") != "application/x-ndjson" {
@@ -429,7 +430,7 @@ func TestForeignPage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := r.in(t)
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.web+"/v1/pause", strings.NewReader(`{"host":"a.test"}`))
-			must(t, err)
+			must.Succeed(t, err)
 			request.Header.Set("Content-Type", "application/json")
 			if tt.origin != "" {
 				request.Header.Set("Origin", tt.origin)
@@ -439,13 +440,5 @@ func TestForeignPage(t *testing.T) {
 				t.Errorf("%d %s, want %d", code, text, tt.want)
 			}
 		})
-	}
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"fetchd/frontier/api"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/test/must"
 )
 
 // TestCallersInLogAndMetrics checks that the line of each call has its caller, that rejected calls
@@ -44,11 +45,11 @@ func TestCallersInLogAndMetrics(t *testing.T) {
 			}
 		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.web+"/v1/claim", strings.NewReader("{}"))
-		must(t, err)
+		must.Succeed(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Authorization", "Bearer bob")
 		resp, err := r.http.Do(req)
-		must(t, err)
+		must.Succeed(t, err)
 		_ = resp.Body.Close()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -63,7 +64,7 @@ func TestCallersInLogAndMetrics(t *testing.T) {
 			Count                      int
 			Code                       string `json:"grpc.code"`
 		}
-		must(t, json.Unmarshal(line, &l))
+		must.Succeed(t, json.Unmarshal(line, &l))
 		name := l.Caller
 		if strings.HasPrefix(name, "guest") {
 			name = "guest"
@@ -82,7 +83,7 @@ func TestCallersInLogAndMetrics(t *testing.T) {
 		t.Errorf("rejected calls in the log (-want +got)\n%s", diff)
 	}
 	families, err := r.metrics.Gather()
-	must(t, err)
+	must.Succeed(t, err)
 	counts := make(map[string]float64)
 	for _, f := range families {
 		if f.GetName() == "frontier_api_caller_calls_total" {

@@ -16,6 +16,7 @@ import (
 
 	"fetchd/frontier/api"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/test/must"
 )
 
 // TestStrangers checks that connections without a token, whatever they send, lock out neither a caller
@@ -47,7 +48,7 @@ func TestStrangers(t *testing.T) {
 			for range 40 {
 				for _, port := range []string{r.grpc, r.web} {
 					c, err := stranger.DialContext(t.Context(), "tcp", port)
-					must(t, err)
+					must.Succeed(t, err)
 					defer c.Close()
 					_, _ = c.Write([]byte(row.sent)) // it may be closed already
 				}
@@ -59,7 +60,7 @@ func TestStrangers(t *testing.T) {
 				grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 					return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 8)}}).DialContext(ctx, "tcp", address)
 				}))
-			must(t, err)
+			must.Succeed(t, err)
 			defer other.Close()
 			if _, err := healthpb.NewHealthClient(other).Check(t.Context(), new(healthpb.HealthCheckRequest)); err != nil {
 				t.Errorf("a health check: %v", err)

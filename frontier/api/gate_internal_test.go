@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"fetchd/test/must"
 )
 
 // TestShares checks how much callers that take what they get leave for one more.
@@ -34,9 +36,7 @@ func TestShares(t *testing.T) {
 					return t.Context(), err
 				}
 				c, over, err := g.enter(name, calls)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				held, done, err := c.hold(t.Context(), l)
 				if err == nil {
 					leave = append(leave, done)
@@ -47,9 +47,7 @@ func TestShares(t *testing.T) {
 			oldest := make([]context.Context, row.callers)
 			for i := range oldest {
 				held, err := add(fmt.Sprint(i))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				oldest[i] = held
 				for range l.all {
 					if _, err := add(fmt.Sprint(i)); err != nil {

@@ -21,6 +21,7 @@ import (
 	"fetchd/frontier/api"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/test/must"
 	testrig "fetchd/test/rig"
 	"fetchd/test/wait"
 )
@@ -122,7 +123,7 @@ func TestLongClaims(t *testing.T) {
 	claimed := map[string]bool{}
 	for range 2 {
 		out, err := r.Claim(t.Context(), &pb.ClaimRequest{Limit: hosts})
-		must(t, err)
+		must.Succeed(t, err)
 		for _, c := range out.GetClaims() {
 			if claimed[c.GetUrl()] || c.GetCrashCount() > 0 {
 				t.Errorf("%.20s was claimed before, or lost %d times", c.GetUrl(), c.GetCrashCount())
@@ -189,7 +190,7 @@ func TestManyWatches(t *testing.T) {
 	refused := 0
 	for range 40 {
 		stream, err := r.Watch(ctx, new(pb.WatchRequest))
-		must(t, err)
+		must.Succeed(t, err)
 		if _, err := stream.Recv(); status.Code(err) == codes.ResourceExhausted {
 			refused++
 		}
@@ -245,7 +246,7 @@ func TestSlowHead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.web)
-	must(t, err)
+	must.Succeed(t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte("POST /v1/claim HTTP/1.1\r\nHost: ")); err != nil {
 		t.Fatal(err)
@@ -279,11 +280,11 @@ func TestUnreadWatch(t *testing.T) {
 	}
 	ended := func() bool { // the server counts the calls that it has ended
 		families, err := r.metrics.Gather()
-		must(t, err)
+		must.Succeed(t, err)
 		return strings.Contains(fmt.Sprint(families), `value:"Aborted"`)
 	}
 	stream, err := r.Watch(t.Context(), &pb.WatchRequest{After: "0"})
-	must(t, err)
+	must.Succeed(t, err)
 	for !ended() {
 		select {
 		case <-time.After(10 * time.Millisecond):

@@ -17,6 +17,7 @@ import (
 	"fetchd/frontier/outage"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/test/must"
 )
 
 // awayStore is a store whose database may be away.
@@ -44,9 +45,7 @@ func TestOutage(t *testing.T) {
 		var log bytes.Buffer
 		s := new(awayStore)
 		server, err := New(Config{Store: s, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		call := func() int {
 			rec := httptest.NewRecorder()
 			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/v1/pause", strings.NewReader("{}"))
@@ -101,9 +100,7 @@ func (partStore) RecordFetch(context.Context, []store.Fetch) ([]error, error) {
 func TestRecordWithError(t *testing.T) {
 	t.Parallel()
 	server, err := New(Config{Store: partStore{new(awayStore)}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	in := &pb.RecordRequest{}
 	for i := range 3 {
 		in.Outcomes = append(in.Outcomes, &pb.Outcome{Lease: &pb.Lease{Id: int64(i + 1), Token: 1}, Status: pb.Status_STATUS_FETCHED, AttemptCount: 1})
@@ -123,9 +120,7 @@ func TestClaimWithError(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	server, err := New(Config{Store: partStore{new(awayStore)}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	claims, done, err := server.service.claimNow(t.Context(), claimParams{})
 	if err != nil || done || len(claims) != 1 {
 		t.Errorf("claimNow = %v, %v, %v, want one claim", claims, done, err)

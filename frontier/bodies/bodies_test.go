@@ -16,6 +16,7 @@ import (
 
 	"fetchd/frontier"
 	"fetchd/stores"
+	"fetchd/test/must"
 )
 
 func digest(body string) string {
@@ -62,7 +63,7 @@ func files(t *testing.T, dir string) map[string]string {
 		found[filepath.ToSlash(name)] = string(text)
 		return err
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	return found
 }
 
@@ -101,9 +102,9 @@ func TestCommitRepairs(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	path := filepath.Join(dir, filepath.FromSlash(nameOf(digest("a body"))))
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte("a b"), 0o644))
-	must(t, keep(s, digest("a body"), "a body", 0))
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(t, os.WriteFile(path, []byte("a b"), 0o644))
+	must.Succeed(t, keep(s, digest("a body"), "a body", 0))
 	if got, err := os.ReadFile(path); err != nil || string(got) != "a body" {
 		t.Errorf("the file holds %q, %v", got, err)
 	}
@@ -139,11 +140,11 @@ func TestStartsOver(t *testing.T) {
 				b := s.New(t.Context())
 				write(b, long)
 				write(b, long)
-				must(t, b.Truncate(0))
+				must.Succeed(t, b.Truncate(0))
 				if text != "" {
 					write(b, text)
 				}
-				must(t, b.Commit(digest(text), nil))
+				must.Succeed(t, b.Commit(digest(text), nil))
 				b.Drop()
 			}
 			b := s.New(t.Context())
@@ -223,13 +224,5 @@ func TestSpoolFull(t *testing.T) {
 	defer b.Drop()
 	if _, err := b.Write([]byte("a")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Write = %v, want an error of the temporary directory", err)
-	}
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"fetchd/stores"
+	"fetchd/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,7 +77,7 @@ func newBucket(t *testing.T) (*bucket, *Store) {
 	server := httptest.NewServer(b)
 	t.Cleanup(server.Close)
 	place, err := stores.Open("bucket", stores.Config{URL: "s3://bucket?region=r&use_path_style=true&endpoint=" + server.URL, Prefix: "p", AccessKeyID: "id", SecretAccessKey: "key"})
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := place.Close(context.Background()); err != nil {
 			t.Errorf("Close = %v", err)

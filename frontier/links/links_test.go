@@ -14,6 +14,7 @@ import (
 	"fetchd/frontier/links"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/work"
+	"fetchd/test/must"
 )
 
 // page is the URL of the documents.
@@ -96,7 +97,7 @@ func TestCharset(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, ContentType: row.contentType})
-			must(t, err)
+			must.Succeed(t, err)
 			if diff := cmp.Diff([]string{"http://a.test" + row.want}, got.Links); diff != "" {
 				t.Error(diff)
 			}
@@ -139,7 +140,7 @@ func TestQueryEncoding(t *testing.T) {
 		t.Run(row.charset+" "+row.reference[:min(len(row.reference), 20)], func(t *testing.T) {
 			t.Parallel()
 			encoded, err := htmlindex.Get(row.charset)
-			must(t, err)
+			must.Succeed(t, err)
 			// Numeric references, so that the document can have any character.
 			var document strings.Builder
 			document.WriteString(`<a href="`)
@@ -147,9 +148,9 @@ func TestQueryEncoding(t *testing.T) {
 				fmt.Fprintf(&document, "&#%d;", r)
 			}
 			text, err := encoded.NewEncoder().String(document.String() + `">`)
-			must(t, err)
+			must.Succeed(t, err)
 			got, err := links.Read(strings.NewReader(text), links.Config{URL: page, ContentType: "text/html; charset=" + row.charset})
-			must(t, err)
+			must.Succeed(t, err)
 			want := row.want
 			if strings.HasPrefix(want, "/") {
 				want = "http://a.test" + want
@@ -242,7 +243,7 @@ func TestLimits(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, Limits: row.limits})
-			must(t, err)
+			must.Succeed(t, err)
 			if len(got.Links) != row.links {
 				t.Errorf("%d links, want %d", len(got.Links), row.links)
 			}
@@ -362,7 +363,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, document []byte, contentType, tag string) {
 		c := links.Config{URL: page, ContentType: contentType, RobotsTags: []string{tag}, Agent: "mybot", Limits: links.Limits{Links: 5, LinkBytes: 200, Bytes: 4000}}
 		got, err := links.Read(strings.NewReader(string(document)), c)
-		must(t, err)
+		must.Succeed(t, err)
 		seen, bytes := map[string]bool{}, 0
 		for _, u := range got.Links {
 			if again, err := normal.NormalizeURL(u); err != nil || again != u || seen[u] {
@@ -375,12 +376,4 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d links of %d bytes", len(got.Links), bytes)
 		}
 	})
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

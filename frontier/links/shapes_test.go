@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/encoding/htmlindex"
 
 	"fetchd/frontier/links"
+	"fetchd/test/must"
 )
 
 type shape struct {
@@ -180,13 +181,13 @@ func TestLargestShape(t *testing.T) {
 func readShape(t *testing.T, text, charset, url string) links.Page {
 	t.Helper()
 	e, err := htmlindex.Get(charset)
-	must(t, err)
+	must.Succeed(t, err)
 	if charset != "utf-8" {
 		if text, err = encoding.HTMLEscapeUnsupported(e.NewEncoder()).String(text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := links.Read(strings.NewReader(text), links.Config{URL: url, ContentType: "text/html; charset=" + charset})
-	must(t, err)
+	must.Succeed(t, err)
 	return got
 }

@@ -14,6 +14,7 @@ import (
 	whatwg "github.com/nlnwa/whatwg-url/url"
 
 	"fetchd/frontier/normal"
+	"fetchd/test/must"
 )
 
 var sentinels = []error{normal.ErrTooLong, normal.ErrScheme, normal.ErrHost, normal.ErrPort, normal.ErrAmbiguous}
@@ -237,7 +238,7 @@ func TestResolve(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			b, err := normal.NewBase(row.base)
-			must(t, err)
+			must.Succeed(t, err)
 			got, err := b.Resolve(row.reference)
 			if err != nil || got != row.want {
 				t.Errorf("Resolve(%q) = %q, %v; want %q", row.reference, got, err, row.want)
@@ -249,7 +250,7 @@ func TestResolve(t *testing.T) {
 func TestResolveErrors(t *testing.T) {
 	t.Parallel()
 	b, err := normal.NewBase("http://a.test/")
-	must(t, err)
+	must.Succeed(t, err)
 	for _, row := range []struct {
 		name, reference string
 		want            error
@@ -284,7 +285,7 @@ func FuzzResolve(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reference string) {
 		for _, scheme := range []string{"http:", "https:"} {
 			b, err := normal.NewBase(scheme + "//a.test/b/?c")
-			must(t, err)
+			must.Succeed(t, err)
 			got, err := b.Resolve(reference)
 			if err != nil {
 				continue
@@ -360,7 +361,7 @@ func TestCost(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b, err := normal.NewBase(row.base)
-			must(t, err)
+			must.Succeed(t, err)
 			if cost := b.Cost(row.reference); cost > row.cost {
 				t.Errorf("cost %d, want at most %d", cost, row.cost)
 			}
@@ -378,7 +379,7 @@ func TestCost(t *testing.T) {
 func TestCostOfHosts(t *testing.T) {
 	t.Parallel()
 	b, err := normal.NewBase("http://a.test/")
-	must(t, err)
+	must.Succeed(t, err)
 	const plain, odd = "http://b.test/", "http://ü.test/"
 	first := b.Cost(odd)
 	if got := b.Cost(plain); first < 5*got {

@@ -1,9 +1,5 @@
 package normal_test
 
-import (
-	"testing"
-)
-
 // fact is a fact of the URL standard: what a browser makes of in. The inputs are our own. Each
 // result follows from https://url.spec.whatwg.org/#url-parsing and has a counterpart in the
 // standard's test data (urltestdata.json).
@@ -235,12 +231,4 @@ var pathFacts = []fact{
 	{"ftp", "ftp://h/a", "ftp://h/a", "-"},
 	{"javascript", "javascript:void(0)", "javascript:void(0)", "-"},
 	{"a scheme that begins with http", "httpx://h/", "httpx://h/", "-"},
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"fetchd/frontier/robots"
 	"fetchd/frontier/store"
+	"fetchd/test/must"
 )
 
 // robotsShelf is a store of robots.txt rows that counts the reads of their bodies.
@@ -243,9 +244,7 @@ func TestPrepare(t *testing.T) {
 		}
 		began := time.Now()
 		waits, err := b.Prepare(t.Context(), claims)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if took := time.Since(began); took > 0 {
 			t.Errorf("Prepare took %v: it waited for a file", took)
 		}
@@ -294,9 +293,7 @@ func TestStrays(t *testing.T) {
 	b := New(Config{Store: f})
 	b.Storing = t.Context()
 	for n := range 1000 {
-		if err := b.Stray(fmt.Sprint(n)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.Stray(fmt.Sprint(n)))
 		if kept := n + 1 - len(f.forgotten); kept != len(b.strays) || kept >= 2*strayPiece {
 			t.Fatalf("%d are kept after %d, and %d were dropped", len(b.strays), n+1, len(f.forgotten))
 		}

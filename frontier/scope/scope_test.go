@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"fetchd/frontier/scope"
+	"fetchd/test/must"
 )
 
 func TestAllows(t *testing.T) {
@@ -36,9 +37,7 @@ func TestAllows(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s, err := scope.New(scope.Config{By: row.by, Places: scope.Places(row.by, strings.Fields(row.seeds)), Include: strings.Fields(row.include), Exclude: strings.Fields(row.exclude)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for _, u := range strings.Fields(row.yes) {
 				if !s.Allows(u) {
 					t.Errorf("%s is not allowed", u)
@@ -70,9 +69,7 @@ func TestAllowsSitemap(t *testing.T) {
 		{scope.All, nil, "https://b.test/sitemap.xml", true, true},
 	} {
 		s, err := scope.New(scope.Config{By: row.by, Places: scope.Places(row.by, []string{"http://a.test/docs/"}), Exclude: row.exclude})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, page := s.AllowsSitemap(row.url), s.Allows(row.url); got != row.want || page != row.pages {
 			t.Errorf("%s %s: sitemap %t, page %t", row.by, row.url, got, page)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"fetchd/internal/cli"
 	"fetchd/test/clitest"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -50,9 +51,7 @@ type completed struct {
 func script(t *testing.T, shell string) string {
 	t.Helper()
 	parser, err := kong.New(new(completed), kong.Name("prog"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var out bytes.Buffer
 	if err := cli.WriteCompletion(&out, shell, parser.Model); err != nil {
 		t.Fatalf("Write for %s: %v", shell, err)
@@ -65,13 +64,9 @@ func scriptFile(t *testing.T, shell string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range map[string]string{"script": script(t, shell), "apple one.txt": "", "avocado": ""} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600))
 	}
-	if err := os.Mkdir(filepath.Join(dir, "attic"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "attic"), 0o700))
 	return filepath.Join(dir, "script")
 }
 

@@ -9,15 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"fetchd/test/must"
 )
 
 // names are what a folder holds.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var list []string
 	for _, e := range entries {
 		list = append(list, e.Name())
@@ -28,9 +28,7 @@ func names(t *testing.T, dir string) []string {
 func create(t *testing.T, name, text string) *wholeFile {
 	t.Helper()
 	f, err := createWhole(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := f.Write([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +47,10 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
-	if err := os.WriteFile(name, []byte("old"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(name, []byte("old"), 0o640))
 	f := create(t, name, "new")
 	want(t, name, "old")
-	if err := f.Keep(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Keep())
 	f.Discard() // nothing is to be discarded any more
 	want(t, name, "new")
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o640 {
@@ -79,16 +73,12 @@ func TestTruncate(t *testing.T) {
 		size int64
 		text string
 	}{{2, "XY"}, {4, "Z"}, {0, "new"}} {
-		if err := f.Truncate(step.size); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.Truncate(step.size))
 		if _, err := f.Write([]byte(step.text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Keep(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.Keep())
 	want(t, name, "new")
 }
 
@@ -108,12 +98,8 @@ func TestLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(target, []byte("old"), 0o600), os.Symlink(target, link)); err != nil {
-		t.Fatal(err)
-	}
-	if err := create(t, link, "new").Keep(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.WriteFile(target, []byte("old"), 0o600), os.Symlink(target, link)))
+	must.Succeed(t, create(t, link, "new").Keep())
 	want(t, target, "new")
 	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		t.Errorf("the link is %v, %v, want a link still", info.Mode(), err)
@@ -160,9 +146,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 	_, err := createWhole(filepath.Join(dir, "missing", "file"))
 	check("create in a folder that is missing", err)
 	f := create(t, name, "text")
-	if err := os.Mkdir(name, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(name, 0o700))
 	check("the name is taken by a folder", f.Keep())
 	f = create(t, filepath.Join(dir, "sub-file"), "")
 	f.name = name

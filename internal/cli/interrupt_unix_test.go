@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"fetchd/internal/cli"
+	"fetchd/test/must"
 )
 
 // asProgram in the environment has the test binary be a program that drains forever.
@@ -52,9 +53,7 @@ func TestInterruptible(t *testing.T) {
 			if err == nil {
 				err = cmd.Start()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			lines := bufio.NewScanner(out)
 			for _, step := range []struct {
 				line   string
@@ -63,9 +62,7 @@ func TestInterruptible(t *testing.T) {
 				if !lines.Scan() || lines.Text() != step.line {
 					t.Fatalf("line %q, %v, want %q", lines.Text(), lines.Err(), step.line)
 				}
-				if err := cmd.Process.Signal(step.signal); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, cmd.Process.Signal(step.signal))
 			}
 			_ = cmd.Wait() // the state has the result
 			if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status != row.end {

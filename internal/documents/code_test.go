@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"fetchd/test/must"
 )
 
 // sample reads the package in testdata.
 func sample(t *testing.T) *code {
 	t.Helper()
 	c, err := load("./testdata/sample")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 
@@ -22,9 +22,7 @@ func sample(t *testing.T) *code {
 func TestLogLines(t *testing.T) {
 	t.Parallel()
 	got, err := sample(t).logLines()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []string{
 		`"by a function too": f`,
 		`"by a function": error`,

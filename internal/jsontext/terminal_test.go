@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"fetchd/test/must"
 )
 
 func TestEscape(t *testing.T) {
@@ -48,9 +50,7 @@ func FuzzEscape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		check(t, text)
 		quoted, err := json.Marshal(string(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		check(t, quoted)
 	})
 }
@@ -82,9 +82,7 @@ func TestEncoder(t *testing.T) {
 	var out strings.Builder
 	enc := NewEncoder(&out)
 	for _, v := range []string{"http://a.example/?b&c=\u202e", "\u009b"} {
-		if err := enc.Encode(v); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, enc.Encode(v))
 	}
 	if want := "\"http://a.example/?b&c=\\u202e\"\n\"\\u009b\"\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)

@@ -17,6 +17,7 @@ import (
 	"fetchd/fetch/fault"
 	"fetchd/fetch/urls"
 	"fetchd/internal/policies"
+	"fetchd/test/must"
 )
 
 const example = `
@@ -145,9 +146,7 @@ func TestTargets(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %s %t", row.caller, row.url, row.redirected), func(t *testing.T) {
 			t.Parallel()
 			u, err := urls.Parse(row.url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			p := s.Of(row.caller, netip.Addr{})
 			j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) {})
 			own, ok := errors.AsType[*fault.Error](j.CheckURL(u, row.redirected))
@@ -186,9 +185,7 @@ func TestReport(t *testing.T) {
 	j := policies.NewJudge(p, func() *policies.Policy { return p }, func(d policies.Denial) { told = append(told, d) })
 	for _, text := range []string{"https://x.ads.example/", "https://x.ads.example/2", "https://y.ads.example/", "https://good.example/"} {
 		u, err := urls.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := j.CheckURL(u, false); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -312,9 +309,7 @@ func TestReload(t *testing.T) {
 	j := policies.NewJudge(old.Of("", netip.Addr{}), func() *policies.Policy { return now.Of("", netip.Addr{}) }, func(policies.Denial) {})
 	check := func(host string) bool {
 		u, err := urls.Parse("http://" + host + "/")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return j.CheckURL(u, false) == nil
 	}
 	if !check("one.example") || check("three.example") {
@@ -339,9 +334,7 @@ func TestNothing(t *testing.T) {
 	}
 	for _, target := range []string{"https://a.example/", "http://192.0.2.1/", "http://a.example:8080/"} {
 		u, err := urls.Parse(target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		nobody := set.Of("any", netip.Addr{})
 		err = policies.NewJudge(nobody, func() *policies.Policy { return nobody }, func(policies.Denial) {}).CheckURL(u, true)
 		if own, ok := errors.AsType[*fault.Error](err); !ok || own.Policy != "nobody" || own.Rule != "permit: nothing" {
@@ -430,13 +423,9 @@ func TestReadAgain(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policies.yaml")
 	read := func(text string, before *policies.Set) *policies.Set {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		s, err := policies.Read(path, before)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return s
 	}
 	first := read(example, nil)
@@ -488,9 +477,7 @@ func decisions(tb testing.TB, n int) map[string]func() bool {
 		set = s
 	}
 	u, err := urls.Parse("https://www.shop.p7.example/")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	p := set.Policies()[slices.IndexFunc(set.Policies(), func(p *policies.Policy) bool { return p.Name == "p7" })]
 	j := policies.NewJudge(p, func() *policies.Policy { return p }, func(policies.Denial) {})
 	for name, address := range map[string]string{"IPv4": "93.184.216.34:443", "IPv6": "[2606:2800:220:1:248:1893:25c8:1946]:443"} {

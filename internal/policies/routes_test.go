@@ -11,6 +11,7 @@ import (
 
 	"fetchd/fetch/urls"
 	"fetchd/internal/policies"
+	"fetchd/test/must"
 )
 
 // secret is in files of credentials, and in nothing that is printed.
@@ -20,9 +21,7 @@ const secret = "tr0ub4dor"
 func credentials(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "credentials")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -134,14 +133,10 @@ func TestRoutesAgain(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "policies.yaml")
 			read := func(text, password string, before *policies.Set) *policies.Set {
 				for name, text := range map[string]string{path: strings.ReplaceAll(text, "FILE", file), file: "name:" + password} {
-					if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 				}
 				s, err := policies.Read(path, before)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				return s
 			}
 			first := read(text, secret, nil)
@@ -208,9 +203,7 @@ func TestRouteInFlight(t *testing.T) {
 				j.Route = route.Name
 			}
 			u, err := urls.Parse("http://origin.example/")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			err = j.CheckURL(u, false)
 			if (err != nil) != row.blocked || (len(told) > 0) != (row.blocked || row.reported) {
 				t.Fatalf("%v, told %v, want it blocked: %t", err, told, row.blocked)

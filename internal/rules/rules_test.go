@@ -7,15 +7,14 @@ import (
 	"testing"
 
 	"fetchd/internal/rules"
+	"fetchd/test/must"
 )
 
 // TestKinds checks that every rule outside the table of section 3 says which kind it is.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	spec, err := os.ReadFile("../../docs/spec.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	kinds := make(map[string]int)
 	for _, m := range regexp.MustCompile(`(?m)^- ([A-Z][0-9]+)\. (?:\*(Decision|Wire|Service)\.\* )?`).FindAllStringSubmatch(string(spec), -1) {
 		kinds[m[2]]++
@@ -33,9 +32,7 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return string(data)
 	}
 	spec := make(map[string]bool)
@@ -61,9 +58,7 @@ func TestRules(t *testing.T) {
 	reported := 0
 	for _, dir := range []string{"../../classify", "../../fetch", "../../server", "../../server/internal/conversion", "../../server/internal/web"} {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, e := range entries {
 			if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
 				continue

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"fetchd/internal/secure"
+	"fetchd/test/must"
 )
 
 // authority signs certificates for clients.
@@ -60,13 +61,9 @@ func (a *authority) sign(template *x509.Certificate, by *authority) *x509.Certif
 		parent, key = by.cert, by.key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, a.key.Public(), key)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.Succeed(a, err)
 	return cert
 }
 
@@ -80,23 +77,17 @@ func inForce(t *testing.T, authorities ...*authority) *secure.Certificates {
 			text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
 		}
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, text, 0o600))
 		return file
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(authorities[0].key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var ders [][]byte
 	for _, a := range authorities {
 		ders = append(ders, a.cert.Raw)
 	}
 	c, err := secure.ReadCertificates(secure.Files{Cert: write("cert", "CERTIFICATE", ders[0]), Key: write("key", "PRIVATE KEY", secret), ClientCA: write("ca", "CERTIFICATE", ders...)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"fetchd/internal/secure"
+	"fetchd/test/must"
 )
 
 // TestReadFile checks that no file keeps a service from reading others, or fills its memory.
@@ -22,18 +23,14 @@ func TestReadFile(t *testing.T) {
 		return func(t *testing.T) string {
 			t.Helper()
 			name := at(t)
-			if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, size)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, size)))
 			return name
 		}
 	}
 	fifo := func(t *testing.T) string {
 		t.Helper()
 		name := at(t)
-		if err := syscall.Mkfifo(name, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, syscall.Mkfifo(name, 0o600))
 		return name
 	}
 	for _, row := range []struct {
@@ -65,9 +62,7 @@ func TestReadFile(t *testing.T) {
 // TestReadPipe checks that a pipe is read to its end, as a shell's <(command) needs.
 func TestReadPipe(t *testing.T) {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer r.Close()
 	want := bytes.Repeat([]byte("x"), 100_000) // more than a pipe holds
 	go func() {

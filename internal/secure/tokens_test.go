@@ -11,15 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fetchd/internal/secure"
+	"fetchd/test/must"
 )
 
 // read writes a token file and reads it.
 func read(t *testing.T, text string) (*secure.Tokens, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 	return secure.ReadTokens(file)
 }
 
@@ -34,9 +33,7 @@ func TestReadTokens(t *testing.T) {
   max-fetches: 5
 - {name: "third one, ü", sha256: `+sum("c")+`, max-fetches: 1}
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if diff := cmp.Diff(map[string]int{"second": 5, "third one, ü": 1}, tokens.Limits()); diff != "" {
 		t.Errorf("limits (-want +got):\n%s", diff)
 	}
@@ -95,9 +92,7 @@ func TestNewToken(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, name := range []string{"a", "a", `"quoted" \ # {x}: [y]`, "ü", "007", "null"} {
 		token, line, err := secure.NewToken(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if seen[token] || strings.Contains(line, token) {
 			t.Errorf("token %q is not new, or in its line %q", token, line)
 		}

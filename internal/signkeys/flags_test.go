@@ -11,15 +11,14 @@ import (
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
 // write writes a file for the test.
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 // TestProviders has flags that are wrong. Each error names the flag, the value and a remedy, and shows no key.
@@ -34,15 +33,11 @@ func TestProviders(t *testing.T) {
 		write(t, at(name), text)
 	}
 	for _, name := range []string{"none", "folder"} {
-		if err := os.Mkdir(at(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(at(name), 0o700))
 	}
 	write(t, at("folder/a"), signatures.PEMEd25519)
 	write(t, at("folder/b"), signatures.Base64HMAC)
-	if err := os.Symlink(at("loop"), at("loop")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(at("loop"), at("loop")))
 	const agent, remedy = "https://bot.example", `"fetchd keys new FOLDER" makes one`
 	text := func(s string) *string { return &s }
 	for _, row := range []struct {
@@ -104,9 +99,7 @@ func TestReread(t *testing.T) {
 	dir, agent := t.TempDir(), "https://bot.example"
 	write(t, filepath.Join(dir, "a"), signatures.JWKEd25519)
 	got, err := (&Flags{SignKey: &dir, SignAgent: &agent}).Providers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p, _ := got[Name].Provider.(*provider)
 	start := time.Now()
 	for _, row := range []struct {
@@ -128,13 +121,9 @@ func TestReread(t *testing.T) {
 			t.Fatalf("%s: %v", row.name, err)
 		}
 		key, err := httpsig.ParseKey([]byte(row.signer))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		signer, err := httpsig.New(httpsig.Config{Keys: []*httpsig.Key{key}, Profile: httpsig.WebBotAuth, Agent: "https://bot.example"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, published := signer.Published()
 		if text := fmt.Sprint(fields); !strings.Contains(text, published[0].ID) {
 			t.Errorf("%s: %s, want the key %s", row.name, text, published[0].ID)
@@ -149,9 +138,7 @@ func TestAgentForm(t *testing.T) {
 	write(t, filepath.Join(dir, "key"), signatures.JWKEd25519)
 	for form, want := range map[string]string{"": `{Signature-Agent sig1="https://bot.example"}`, "dictionary": `{Signature-Agent sig1="https://bot.example"}`, "string": `{Signature-Agent "https://bot.example"}`} {
 		providers, err := (&Flags{SignKey: &dir, SignAgent: &agent, SignForm: form}).Providers()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		p, _ := providers[Name].Provider.(*provider)
 		fields, err := p.Sign(t.Context(), &signing.Message{Time: time.Now(), URL: &url.URL{Scheme: "https"}, Authority: "a.example"})
 		if text := fmt.Sprint(fields); err != nil || !strings.Contains(text, want) {

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"fetchd/internal/tlswatch"
+	"fetchd/test/must"
 	"fetchd/test/wait"
 )
 
@@ -36,9 +37,7 @@ type signer struct {
 func newSigner(t *testing.T) *signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &signer{key: key}
 	s.cert = s.sign(t, s, &x509.Certificate{Subject: pkix.Name{CommonName: "signer"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}).Leaf
 	return s
@@ -57,13 +56,9 @@ func (s *signer) sign(t *testing.T, holder *signer, template *x509.Certificate) 
 		parent = template
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, holder.key.Public(), s.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: holder.key, Leaf: leaf}
 }
 
@@ -208,9 +203,7 @@ func TestCauses(t *testing.T) {
 			t.Run(row.name+"/"+port.name, func(t *testing.T) {
 				h := tlswatch.NewHandshakes(slog.New(slog.DiscardHandler), func() bool { return row.expired })
 				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				ended := make(chan struct{})
 				closed := make(chan struct{}, 1)
 				go func() {
@@ -218,9 +211,7 @@ func TestCauses(t *testing.T) {
 					port.serve(h, cfg, &telling{l, closed})
 				}()
 				conn, err := net.Dial("tcp", l.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				row.peer(t, conn)
 				<-closed // HTTP counts when the connection is closed
 				_ = l.Close()
@@ -283,9 +274,7 @@ func failures(t *testing.T, h *tlswatch.Handshakes) map[tlswatch.Cause]float64 {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(tlswatch.NewCollector("x", nil, h))
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := len(families[0].GetMetric()); got != len(tlswatch.Causes) {
 		t.Fatalf("%d series, want one for each of %d causes from the start", got, len(tlswatch.Causes))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fetchd/internal/tlswatch"
+	"fetchd/test/must"
 	"fetchd/test/wait"
 )
 
@@ -52,9 +53,7 @@ func logged(t *testing.T, log *logText) []string {
 			Level, Msg, Name string
 			DaysLeft         int `json:"days_left"`
 		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(line), &l))
 		lines = append(lines, fmt.Sprintf("%s %s %s %d", l.Level, l.Msg, l.Name, l.DaysLeft))
 	}
 	return lines
@@ -215,9 +214,7 @@ func series(t *testing.T, w *tlswatch.Watch) map[string]float64 {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(tlswatch.NewCollector("x", w, nil))
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := make(map[string]float64)
 	for _, m := range families[0].GetMetric() { // not_after is the first by name
 		labels := map[string]string{}

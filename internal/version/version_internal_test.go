@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"fetchd/test/must"
 )
 
 func TestOf(t *testing.T) {
@@ -34,9 +36,7 @@ func TestOf(t *testing.T) {
 func TestSetAtTheBuild(t *testing.T) {
 	t.Parallel()
 	recipe, err := os.ReadFile("../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	flag := regexp.MustCompile(`-X \S+=`).FindString(string(recipe))
 	if flag == "" {
 		t.Fatal("the Dockerfile sets no version")
@@ -46,9 +46,7 @@ func TestSetAtTheBuild(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := exec.Command(program, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, want := string(out), "fetchd v1.2.3 go1."; !strings.HasPrefix(got, want) {
 		t.Errorf("--version prints %q, want it to begin with %q", got, want)
 	}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"fetchd/test/must"
 )
 
 // TestHandler checks that the page and its settings are served.
@@ -28,13 +30,9 @@ func TestHandler(t *testing.T) {
 func TestFields(t *testing.T) {
 	t.Parallel()
 	contract, err := os.ReadFile("../../proto/fetchd/v1/fetch.proto")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text, err := page.ReadFile("page/index.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	form := string(text)
 	messages := make(map[string]map[string]string) // type of a field, by message and name
 	for _, m := range regexp.MustCompile(`(?ms)^message (\w+) \{\n(.*?)^\}`).FindAllStringSubmatch(string(contract), -1) {
@@ -75,13 +73,9 @@ func TestFields(t *testing.T) {
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	contract, err := os.ReadFile("../../proto/fetchd/v1/fetch.proto")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	script, err := page.ReadFile("page/form.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, members, _ := strings.Cut(string(contract), "  oneof delivery {")
 	members, _, _ = strings.Cut(members, "\n  }")
 	var deliveries []string

@@ -19,6 +19,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,9 +47,7 @@ func TestStart(t *testing.T) {
 			}
 		}
 		resp, err := s.HTTPClient.Post(s.URL+"/v1/fetch:unary", "application/json", strings.NewReader(`{"url":"`+s.Origin.URL("http", "/s/web/200")+`"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer resp.Body.Close()
 		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || len(s.Origin.Requests("web")) != 1 {
 			t.Errorf("POST: %s, %s, %v; want 200 and one request at the origin", resp.Status, text, err)
@@ -108,9 +107,7 @@ func TestCloseAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 200 {
 		s, err := fetchdtest.New(fetchdtest.Options{InMemory: true, Fake: pb.UnimplementedFetchServiceServer{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := s.Close(); err != nil {
 			t.Fatalf("Close = %v", err)
 		}

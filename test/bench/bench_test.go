@@ -15,6 +15,7 @@ import (
 
 	"fetchd/test/bench/caller"
 	"fetchd/test/bench/report"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -212,30 +213,20 @@ func TestWrite(t *testing.T) {
 	page := func() *report.Page {
 		return &report.Page{Command: "go run ./test/bench", Plots: []report.Plot{{Title: "CPU", Name: "cpu.svg", SVG: "<svg/>"}}}
 	}
-	if err := write(folder, page()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, write(folder, page()))
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const mark = "<!-- by hand: begin -->\n"
 	edited := strings.Replace(string(text), mark, mark+"What I saw.", 1)
-	if err := os.WriteFile(path, []byte(edited), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := write(folder, page()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(edited), 0o600))
+	must.Succeed(t, write(folder, page()))
 	if text, err = os.ReadFile(path); err != nil || strings.Count(string(text), "What I saw.") != 1 {
 		t.Errorf("the text of people is not in the page exactly once: %v\n%s", err, text)
 	}
 	if picture, err := os.ReadFile(filepath.Join(folder, "benchmarks", "cpu.svg")); err != nil || string(picture) != "<svg/>" {
 		t.Errorf("the picture: %q, %v", picture, err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(edited, mark, "", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(strings.Replace(edited, mark, "", 1)), 0o600))
 	if err := write(folder, page()); err == nil {
 		t.Error("a page with only one mark was replaced")
 	}

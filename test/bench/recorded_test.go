@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fetchd/test/bench/caller"
+	"fetchd/test/must"
 )
 
 func TestRatios(t *testing.T) {
@@ -55,17 +56,13 @@ func TestRatiosOf(t *testing.T) {
 func TestReadRatios(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ratios.txt")
 	want := ratios{"unary": 1.524, "many": 0.97}
-	if err := want.record(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, want.record(file))
 	got, err := readRatios(file)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("readRatios: %v (-want +got):\n%s", err, diff)
 	}
 	for _, text := range []string{"unary", "unary 1 2", "unary x", "unary 0"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 		if got, err := readRatios(file); err == nil {
 			t.Errorf("readRatios(%q) = %v, want an error", text, got)
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/must"
 	"fetchd/test/wait"
 
 	"github.com/chromedp/cdproto/browser"
@@ -81,15 +82,11 @@ func TestForeignPage(t *testing.T) {
 		{"POST", "/v1/fetch:unary", "Content-Type", "application/json", `{"url":"` + target + `"}`},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, p.base+c.path, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		req.Header.Set(c.field, c.value)
 		before := len(p.origin.Requests("control"))
 		resp, err := pages.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close() // read
 		if n := len(p.origin.Requests("control")) - before; err != nil || resp.StatusCode != 200 || n != 1 {
@@ -131,9 +128,7 @@ type relay struct {
 func newRelay(t *testing.T, service string) *relay {
 	t.Helper()
 	to, err := url.Parse(service)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r := &relay{seen: make(map[string]int)}
 	r.Server = httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {

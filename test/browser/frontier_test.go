@@ -26,6 +26,7 @@ import (
 	frontierpage "fetchd/frontier/api/page"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/frontier/v1"
+	"fetchd/test/must"
 	"fetchd/test/rig"
 )
 
@@ -539,13 +540,9 @@ func TestFrontierKeyboard(t *testing.T) {
 func TestFrontierServed(t *testing.T) {
 	needBrowser(t)
 	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := api.New(api.Config{Store: db, UserAgent: "test", Page: frontierpage.Handler(frontierpage.Config{Version: "v0-test"})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	l := listen(t)
 	served := make(chan error, 1)
 	go func() { served <- s.ServeWeb(l) }()
@@ -561,14 +558,10 @@ func TestFrontierServed(t *testing.T) {
 	post := func(method string, in, out proto.Message) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.base+"/v1/"+method, strings.NewReader(string(jsonOf(in))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close() // read
 		if err == nil {

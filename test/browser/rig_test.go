@@ -29,6 +29,7 @@ import (
 	"fetchd/fetch"
 	"fetchd/server"
 	"fetchd/server/console"
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 )
@@ -151,9 +152,7 @@ func (p *page) browse() {
 	ctx, end := context.WithTimeout(ctx, 3*patience)
 	p.Cleanup(end)
 	p.ctx = ctx
-	if err := errors.Join(chromedp.Listen(ctx, p.hear), chromedp.ListenBrowser(ctx, p.hear)); err != nil {
-		p.Fatal(err)
-	}
+	must.Succeed(p, errors.Join(chromedp.Listen(ctx, p.hear), chromedp.ListenBrowser(ctx, p.hear)))
 	call(p, network.Enable, network.EnableParams{})
 	call(p, runtime.Enable, cdp.Empty{})
 	call(p, cdplog.Enable, cdp.Empty{})
@@ -176,9 +175,7 @@ func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	var ports []uint16
 	for _, name := range []string{"http", "https"} {
 		at, err := netip.ParseAddrPort(o.Addr(name))
-		if err != nil {
-			p.Fatal(err)
-		}
+		must.Succeed(p, err)
 		ports = append(ports, at.Port())
 	}
 	cfg := server.Config{Fetch: fetch.Config{RootCAs: o.CA(),
@@ -190,9 +187,7 @@ func (p *page) serve(change []func(*server.Config, *console.Config)) {
 	}
 	cfg.Console = console.Handler(told)
 	s, err := server.New(cfg)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.Succeed(p, err)
 	served := make(chan error, 2)
 	go func() { served <- s.Serve(calls) }()
 	go func() { served <- s.ServeWeb(pages) }()
@@ -208,9 +203,7 @@ func (p *page) serve(change []func(*server.Config, *console.Config)) {
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -270,18 +263,14 @@ func (p *page) wantNoFault() {
 func call[P, R any](p *page, command cdp.Command[P, R], params P) R {
 	p.Helper()
 	got, err := chromedp.Call(p.ctx, command, params)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.Succeed(p, err)
 	return got
 }
 
 // do runs actions in the browser.
 func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
-	if err := chromedp.Do(p.ctx, actions...); err != nil {
-		p.Fatal(err)
-	}
+	must.Succeed(p, chromedp.Do(p.ctx, actions...))
 }
 
 // visit opens the page with a fragment and waits for its script.
@@ -327,9 +316,7 @@ func (p *page) until(expression string) {
 func (p *page) set(id, value string) {
 	p.Helper()
 	quoted, err := json.Marshal(value)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.Succeed(p, err)
 	eval[bool](p, fmt.Sprintf(`(() => { const f = document.getElementById(%q); f.value = %s; f.dispatchEvent(new Event('input', {bubbles: true})); return true })()`, id, quoted))
 }
 
@@ -338,9 +325,7 @@ func (p *page) header(name, value string) {
 	p.Helper()
 	p.click("add-header")
 	quoted, err := json.Marshal([]string{name, value})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.Succeed(p, err)
 	eval[bool](p, fmt.Sprintf(`(() => { const last = [...document.querySelectorAll('.header-row')].at(-1).querySelectorAll('input');
 		%s.forEach((v, i) => { last[i].value = v; last[i].dispatchEvent(new Event('input', {bubbles: true})) }); return true })()`, quoted))
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -33,9 +34,7 @@ func (p *page) save() (text string, entries []map[string]any) {
 	select {
 	case path := <-p.saved:
 		raw, err := os.ReadFile(path)
-		if err != nil {
-			p.Fatal(err)
-		}
+		must.Succeed(p, err)
 		if filepath.Ext(path) != ".har" {
 			p.Errorf("the file is called %s", path)
 		}
@@ -296,9 +295,7 @@ func TestCopyAs(t *testing.T) {
 	}
 	folder := t.TempDir()
 	for _, name := range []string{"curl", "grpcurl"} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\nprintf '%s\\0' \"$@\"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\nprintf '%s\\0' \"$@\"\n"), 0o700))
 	}
 	arguments := func(command string) []string {
 		t.Helper()
@@ -336,9 +333,7 @@ func python(t *testing.T, args ...string) *exec.Cmd {
 		need.Missing(t, "install the Debian package python3-grpcio", "%v: %s", err, out)
 	}
 	source, err := filepath.Abs("../../client/python/src")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", args...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1", "no_proxy=127.0.0.1")
 	return cmd

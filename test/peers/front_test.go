@@ -17,6 +17,7 @@ import (
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/server/fetchdtest"
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 )
@@ -84,9 +85,7 @@ func TestBehindNginx(t *testing.T) {
 	rig.Long(t, 8*time.Minute)
 	program := need.Program(t, "nginx", "nginx-light")
 	settings, err := os.ReadFile("../../deploy/nginx/fetchd.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const silence, silent = 75 * time.Second, "200:size=10,delay=75s"
 	for _, row := range []struct {
 		name     string
@@ -145,9 +144,7 @@ func TestBehindNginx(t *testing.T) {
 func (f *front) stream(t *testing.T, n, rounds int, pause time.Duration) {
 	t.Helper()
 	stream, err := f.calls.FetchMany(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	sent := make(chan error, 1)
 	go func() {
 		for round := range rounds {
@@ -211,15 +208,11 @@ func (f *front) raw(t *testing.T, script string, size int) {
 func (f *front) call(t *testing.T, method, path, body string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.web+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Fetchd-Request", `{"timeout_policy": {"total_timeout": "300s", "attempt_timeout": "0s", "header_timeout": "300s"}}`)
 	resp, err := (&http.Client{Transport: new(http.Transport), Timeout: 8 * time.Minute}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }

@@ -17,6 +17,7 @@ import (
 
 	"fetchd/conformance/origin"
 	"fetchd/test/clitest"
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 )
@@ -116,9 +117,7 @@ func startNginx(t *testing.T) *nginx {
 func (n *nginx) write(name string, data []byte) {
 	n.Helper()
 	path := filepath.Join(n.folder, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
-		n.Fatal(err)
-	}
+	must.Succeed(n, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)))
 }
 
 func (n *nginx) read(name string) []byte {
@@ -139,9 +138,7 @@ func (n *nginx) files() {
 	n.write("root/500.png", n.body(500))
 	n.write("root/old.txt", n.body(500))
 	old := time.Date(1994, time.November, 6, 8, 49, 37, 0, time.UTC)
-	if err := os.Chtimes(filepath.Join(n.folder, "root/old.txt"), old, old); err != nil {
-		n.Fatal(err)
-	}
+	must.Succeed(n, os.Chtimes(filepath.Join(n.folder, "root/old.txt"), old, old))
 }
 
 // log returns the finished requests from nginx's log. It sends a request of its own
@@ -180,9 +177,7 @@ func (n *nginx) request(line string, number int) origin.Request {
 func (n *nginx) head(path string) {
 	n.Helper()
 	conn, err := net.Dial("tcp", n.http)
-	if err != nil {
-		n.Fatal(err)
-	}
+	must.Succeed(n, err)
 	defer conn.Close()
 	var answer bytes.Buffer
 	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, n.http); err != nil {

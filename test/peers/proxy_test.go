@@ -20,6 +20,7 @@ import (
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/stores"
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 	"fetchd/test/wait"
@@ -35,9 +36,7 @@ func startProgram(t *testing.T, address, program string, args ...string) {
 	cmd := exec.Command(program, args...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		_ = cmd.Wait()
@@ -63,9 +62,7 @@ func startTinyproxy(t *testing.T) string {
 	host, port, _ := net.SplitHostPort(address)
 	file := filepath.Join(t.TempDir(), "tinyproxy.conf")
 	text := fmt.Sprintf("Listen %s\nPort %s\nTimeout 30\nMaxClients 20\nLogLevel Error\nBasicAuth name %s\n", host, port, proxyPassword)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 	startProgram(t, address, program, "-d", "-c", file)
 	return address
 }
@@ -88,9 +85,7 @@ func throughProxy(t *testing.T, n *nginx, proxy *url.URL) (client pb.FetchServic
 		t.Fatal(err)
 	}
 	set, err := stores.ReadFile(file, new(stores.Set))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = set.Close(t.Context()) })
 	return fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, Configure: func(c *server.Config) {
 		c.Fetch.Proxy, c.Fetch.RootCAs, c.Stores = proxy, n.roots, set
@@ -190,9 +185,7 @@ func TestProxies(t *testing.T) {
 func unary(t *testing.T, client pb.FetchServiceClient, in *pb.FetchRequest) *pb.FetchOutcome {
 	t.Helper()
 	resp, err := client.FetchUnary(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return resp.GetOutcome()
 }
 
@@ -214,19 +207,13 @@ func wantRecords(t *testing.T, folder string, places []*pb.WarcRecord, host stri
 	if err != nil {
 		content, err = os.ReadFile(file)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var blocks [][]byte
 	for _, at := range places {
 		record, err := warc.NewReader(bytes.NewReader(content[at.GetOffsetBytes():][:at.GetLengthBytes()]), warc.ReaderOptions{Verify: true}).Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		block, err := io.ReadAll(record.Block)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if record.IPAddress.IsValid() {
 			t.Errorf("%s: WARC-IP-Address %s, want none", record.Type, record.IPAddress)
 		}

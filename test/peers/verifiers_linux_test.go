@@ -23,6 +23,7 @@ import (
 	"fetchd/conformance/origin"
 	"fetchd/fetch/auth/httpsig"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 )
@@ -217,26 +218,18 @@ func startSigner(ctx context.Context, t *testing.T, o *origin.Origin, listeners 
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
 	pair := func(algorithm string) map[string]string {
 		key, err := httpsig.NewKey(algorithm)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		raw, err := key.JWK()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		write(algorithm, raw)
 		public := map[string]string{"kid": key.ID}
 		var all map[string]any
-		if err := json.Unmarshal(raw, &all); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal(raw, &all))
 		for _, name := range []string{"kty", "crv", "x", "y"} {
 			if value, ok := all[name].(string); ok {
 				public[name] = value
@@ -358,9 +351,7 @@ func judge(ctx context.Context, t *testing.T, node, program string, all []*toVer
 	asked := 0
 	for _, v := range all {
 		line, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		lines.Write(append(line, '\n'))
 		byID[v.ID] = v
 		asked += len(v.Ask)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 )
 
 // The service configs that the docs recommend.
@@ -31,9 +32,7 @@ const (
 func read(t *testing.T, config string) string {
 	t.Helper()
 	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }
 
@@ -184,9 +183,7 @@ func TestConfigHealth(t *testing.T) {
 func (s *scripted) serve(t *testing.T, config string) pb.FetchServiceClient {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server := grpc.NewServer()
 	pb.RegisterFetchServiceServer(server, s)
 	states := health.NewServer()

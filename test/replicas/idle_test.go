@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 	"fetchd/test/rig"
 	"fetchd/test/wait"
 )
@@ -61,13 +62,9 @@ func (i *idle) look(ctx context.Context) held {
 		}
 	}
 	open, err := i.Descriptors()
-	if err != nil {
-		i.Fatal(err)
-	}
+	must.Succeed(i, err)
 	metrics, err := rig.FreshMetrics(ctx, i.HTTP) // over a connection that stays open
-	if err != nil {
-		i.Fatal(err)
-	}
+	must.Succeed(i, err)
 	return held{goroutines: int(metrics["go_goroutines"]), descriptors: open, live: i.Heap.Live.Load()}
 }
 

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -33,9 +34,7 @@ func NewBucket(ctx context.Context, t testing.TB, name string) *Bucket {
 	t.Helper()
 	program := need.Tool(t, "versitygw")
 	b := &Bucket{TB: t, Address: FreeAddress(t, "127.0.0.1"), Dir: filepath.Join(t.TempDir(), name), name: name, program: program}
-	if err := os.Mkdir(b.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(b.Dir, 0o700))
 	t.Cleanup(b.Stop)
 	b.Start(ctx)
 	return b
@@ -47,9 +46,7 @@ func (b *Bucket) Start(ctx context.Context) {
 	var err error
 	b.process, err = Start([]string{b.program, "--quiet", "--keep-alive", "--port", b.Address, "--region", "us-east-1", "posix", filepath.Dir(b.Dir)},
 		[]string{"ROOT_ACCESS_KEY=" + BucketKeyID, "ROOT_SECRET_KEY=" + BucketSecret}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	Until(ctx, b, "the bucket can be reached", func() bool {
 		select {
 		case <-b.process.Gone:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -26,16 +27,10 @@ func NodeProgram(t testing.TB, name string) string {
 		need.Missing(t, "install the Debian packages nodejs and npm", "npm cannot install the packages of package-lock.json: %v", err)
 	}
 	dir := t.TempDir()
-	if err := os.Symlink(installed, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(installed, filepath.Join(dir, "node_modules")))
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, text, 0o600))
 	return path
 }

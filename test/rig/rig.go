@@ -25,6 +25,7 @@ import (
 
 	"fetchd/cmd/frontier/site"
 	"fetchd/conformance/origin"
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/wait"
 )
@@ -61,9 +62,7 @@ func Until(ctx context.Context, t testing.TB, what string, done func() bool) {
 func Origin(t testing.TB) *origin.Origin {
 	t.Helper()
 	o, err := origin.Start(origin.Config{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = o.Close() })
 	return o
 }
@@ -72,9 +71,7 @@ func Origin(t testing.TB) *origin.Origin {
 func Site(t testing.TB, cfg site.Config) *site.Site {
 	t.Helper()
 	s, err := site.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -84,9 +81,7 @@ func Dial(t testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientCon
 	t.Helper()
 	opts = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy()}, opts...)
 	conn, err := grpc.NewClient("passthrough:///"+address, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -100,9 +95,7 @@ func Reach(t testing.TB, listeners []string, origins ...*origin.Origin) []string
 		authorities = append(authorities, o.CAPEM()...)
 		for _, name := range listeners {
 			_, port, err := net.SplitHostPort(o.Addr(name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			args = append(args, "--egress-allow-port", port)
 		}
 	}
@@ -112,9 +105,7 @@ func Reach(t testing.TB, listeners []string, origins ...*origin.Origin) []string
 func file(t testing.TB, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 

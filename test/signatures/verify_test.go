@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
@@ -33,18 +34,14 @@ var vectors = []struct{ file, label, key, base string }{
 func read(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(raw)
 }
 
 func message(t *testing.T, raw string) *signatures.Message {
 	t.Helper()
 	m, err := signatures.Parse([]byte(raw), "https")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m.Request = &signatures.Message{Scheme: "https", Authority: "signature-agent.test"}
 	return m
 }
@@ -53,9 +50,7 @@ func message(t *testing.T, raw string) *signatures.Message {
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	keys, err := signatures.Keys()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, row := range vectors {
 		t.Run(row.file, func(t *testing.T) {
 			t.Parallel()
@@ -68,9 +63,7 @@ func TestVectors(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			base, err := m.Base(m.Members("signature-input")[row.label])
 			if diff := cmp.Diff(read(t, row.base+".base"), base); err != nil || diff != "" {
 				t.Errorf("%v %s", err, diff)

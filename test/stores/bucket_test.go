@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"fetchd/test/must"
 	"fetchd/test/rig"
 )
 
@@ -50,9 +51,7 @@ func (s *server) objects(ctx context.Context) map[string]int64 {
 	sizes := make(map[string]int64)
 	for pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: aws.String(bucket)}); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must.Succeed(s, err)
 		for _, o := range page.Contents {
 			sizes[aws.ToString(o.Key)] = aws.ToInt64(o.Size)
 		}
@@ -77,9 +76,7 @@ func (s *server) unfinished(ctx context.Context) []string {
 	var keys []string
 	for pages := s3.NewListMultipartUploadsPaginator(s.client, &s3.ListMultipartUploadsInput{Bucket: aws.String(bucket)}); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must.Succeed(s, err)
 		for _, u := range page.Uploads {
 			keys = append(keys, aws.ToString(u.Key))
 		}
@@ -134,18 +131,14 @@ func (d directory) list(t *testing.T, incoming bool) map[string]int64 {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return sizes
 }
 
 func (d directory) digest(t *testing.T, key string) string {
 	t.Helper()
 	file, err := os.Open(filepath.Join(string(d), key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	return digestOf(t, file)
 }

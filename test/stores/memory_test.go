@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/must"
 	"fetchd/test/need"
 	"fetchd/test/rig"
 	"fetchd/test/wait"
@@ -57,9 +58,7 @@ func TestMemory(t *testing.T) {
 		})
 	})
 	before, err := p.CPU()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	began := time.Now()
 	var next atomic.Int64
 	var fetches sync.WaitGroup
@@ -88,9 +87,7 @@ func TestMemory(t *testing.T) {
 	stop()
 	watch.Wait()
 	cpu, err := p.CPU()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if left := s.unfinished(ctx); len(left) > 0 {
 		t.Errorf("%d unfinished uploads are left", len(left))
 	}
@@ -98,9 +95,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("the kernel killed %d processes of the cgroup, %v", kills, err)
 	}
 	_, peak, err := p.Resident()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Logf("%d fetches of %d MiB, %d at once, in %s: peak resident %d MiB, peak of the cgroup %d MiB of 1,024, peak of the budget %d MiB of %d; %.1f ms of CPU for each MiB",
 		count, size>>20, atOnce, took.Round(time.Second), peak>>20, used>>20, charged>>20, budget>>20,
 		(cpu-before).Seconds()*1000/float64(int64(count)*size>>20))

@@ -17,6 +17,7 @@ import (
 
 	"fetchd/conformance/origin"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 	"fetchd/test/rig"
 )
 
@@ -97,13 +98,9 @@ func (s *site) digest(t *testing.T, b body) string {
 	if digest == nil {
 		digest = sync.OnceValue(func() string {
 			req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, s.URL("http", "/s/digests/"+b.step()), http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			resp, err := transport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer resp.Body.Close()
 			return digestOf(t, resp.Body)
 		})

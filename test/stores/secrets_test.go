@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 	"fetchd/test/rig"
 	"fetchd/test/signatures"
 )
@@ -71,9 +72,7 @@ func TestSecrets(t *testing.T) {
 		said.WriteString(get(ctx, t, "http://"+p.HTTP+page))
 	}
 	config, err := rig.Start([]string{rig.Program("fetchd"), "config", "--stores-file", path}, env, func(line []byte) { said.Write(line) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	<-config.Gone
 	p.Stop()
 	said.WriteString(p.Logged.String())
@@ -98,12 +97,8 @@ func foreignCredentials(t *testing.T) (env []string, asked *atomic.Int64) {
 	home := t.TempDir()
 	profile := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", rig.BucketKeyID, rig.BucketSecret)
 	for name, text := range map[string]string{"credentials": profile, "config": "[default]\nregion = eu-north-1\nendpoint_url = " + trap.URL + "\n"} {
-		if err := os.MkdirAll(filepath.Join(home, ".aws"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(home, ".aws", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Join(home, ".aws"), 0o700))
+		must.Succeed(t, os.WriteFile(filepath.Join(home, ".aws", name), []byte(text), 0o600))
 	}
 	return []string{
 		"HOME=" + home, "AWS_PROFILE=default", "AWS_ACCESS_KEY_ID=" + rig.BucketKeyID, "AWS_SECRET_ACCESS_KEY=" + rig.BucketSecret,
@@ -130,17 +125,11 @@ func wantNoSecret(t *testing.T, text string, secrets ...string) {
 func get(ctx context.Context, t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/must"
 	"fetchd/test/rig"
 )
 
@@ -91,18 +92,14 @@ func (c checker) read(ctx context.Context, t *testing.T, files ...string) []reco
 func wholeFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.warc.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return files
 }
 
 func openFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.open"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return files
 }
 
@@ -155,9 +152,7 @@ func TestChecker(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), name)
 			changed := row.change(split(t, good))
-			if err := os.WriteFile(file, changed, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(file, changed, 0o600))
 			records, faults := c.run(ctx, t, file)
 			if row.want == "" && (faults != "" || len(records) != 3) || !strings.Contains(faults, row.want) {
 				t.Errorf("%d records, standard error is %q, want %q", len(records), faults, row.want)

@@ -21,6 +21,7 @@ import (
 	"fetchd/cmd/frontier/site"
 	"fetchd/frontier"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 	"fetchd/test/rig"
 )
 
@@ -114,9 +115,7 @@ func TestCrawl(t *testing.T) {
 	s := start(ctx, t, entry{URL: "warc+file://" + dir, MaxFileBytes: 500_000}, resolving(o)...)
 	work := t.TempDir()
 	list, db, lines := filepath.Join(work, "urls"), filepath.Join(work, "frontier.db"), filepath.Join(work, "outcomes.jsonl")
-	if err := os.WriteFile(list, []byte(strings.Join(urls, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(list, []byte(strings.Join(urls, "\n")), 0o600))
 	crawl := []string{"crawl", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", lines, "--delay", "1ms",
 		"--accept", "any", "--max-url-retries", "0", "--quiet"}
 	for _, args := range [][]string{{"add", "--db", db, "--input", list}, crawl, {"retry", "--db", db, "--fetched-before", "0s"}, crawl} {
@@ -141,9 +140,7 @@ func TestCrawl(t *testing.T) {
 func wantLines(t *testing.T, file string, records []record) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	byID := make(map[string]record)
 	for _, r := range records {
 		byID[r.ID] = r
@@ -151,9 +148,7 @@ func wantLines(t *testing.T, file string, records []record) {
 	named := 0
 	for line := range strings.Lines(string(text)) {
 		var out frontier.Record
-		if err := json.Unmarshal([]byte(line), &out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(line), &out))
 		if out.WARCRecordID == "" {
 			if out.HTTPStatus != 0 {
 				t.Errorf("an outcome with a response names no record: %s", line)
@@ -182,9 +177,7 @@ func wantRequests(t *testing.T, o *site.Site, records []record) {
 			continue
 		}
 		u, err := url.Parse(r.URI)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		method, rest, _ := strings.Cut(r.Start, " ")
 		path, _, _ := strings.Cut(rest, " ")
 		recorded[method+" "+u.Hostname()+" "+path]++

@@ -20,6 +20,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"fetchd/test/must"
 	"fetchd/test/rig"
 )
 
@@ -68,9 +69,7 @@ func startHostile(t *testing.T) (address string, paths []string) {
 	}
 	slices.Sort(paths)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var running sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); running.Wait() })
 	running.Go(func() {
@@ -110,9 +109,7 @@ func TestHostile(t *testing.T) {
 	s := start(ctx, t, entry{URL: "warc+file://" + dir}, "--egress-allow-port", portOf(t, address), "--log-level", "debug")
 	s.fetchAll(ctx, urls)
 	db, list := filepath.Join(work, "frontier.db"), filepath.Join(work, "urls")
-	if err := os.WriteFile(list, []byte(strings.Join(urls, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(list, []byte(strings.Join(urls, "\n")), 0o600))
 	for _, args := range [][]string{
 		{"add", "--db", db, "--input", list},
 		{"crawl", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", "-", "--delay", "1ms", "--accept", "any", "--max-url-retries", "0", "--ignore-robots",
@@ -142,9 +139,7 @@ func wantRecorded(t *testing.T, files []string) {
 	var all bytes.Buffer
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, m := range split(t, text) {
 			all.Write(m.text)
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"fetchd/test/must"
 	"fetchd/warc"
 )
 
@@ -21,14 +22,10 @@ func sample(t *testing.T, name string) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	w, err := warc.NewWriter(&file, warc.WriterOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	date := time.Date(2026, 11, 23, 4, 5, 6, 0, time.UTC)
 	info, err := w.WriteInfo(&warc.Header{Date: date, Filename: name}, []warc.Field{{Name: "software", Value: "test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request := warc.Header{Type: warc.Request, ID: warc.NewID(), Date: date, TargetURI: "http://example.com/", IPAddress: netip.MustParseAddr("192.0.2.7"),
 		WarcinfoID: info.ID, ContentType: warc.HTTPRequest}
 	response := request

@@ -17,6 +17,7 @@ import (
 	"fetchd/frontier/scope"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
+	"fetchd/test/must"
 )
 
 const page = "http://a.test/page"
@@ -24,7 +25,7 @@ const page = "http://a.test/page"
 func newStore(t *testing.T) store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{Delay: time.Hour})
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() }) // nothing is left to lose
 	return s
 }
@@ -43,7 +44,7 @@ func TestUpdate(t *testing.T) {
 	const hint = "--max-urls: left out 2 links\nPages that were fetched before are not searched again. To find the links that were left out, " +
 		"run \"frontier retry --fetched-before 0s\", then \"frontier crawl%s\".\n"
 	s, three, four := newStore(t), 3, 4
-	must(t, (leftOut{urls: 2, ofHosts: 1}).add(t.Context(), s))
+	must.Succeed(t, (leftOut{urls: 2, ofHosts: 1}).add(t.Context(), s))
 	for _, row := range []struct {
 		name  string
 		flags Plan
@@ -71,7 +72,7 @@ func TestUpdate(t *testing.T) {
 		}
 		diff(t, row.name, row.note, note)
 		text, err := s.Setting(t.Context(), setting)
-		must(t, err)
+		must.Succeed(t, err)
 		diff(t, row.name, row.plan, text)
 	}
 	if _, _, err := Update(t.Context(), newStore(t), &Plan{Scope: scope.All}, []string{"quiet", "scope"}); cli.CodeOf(err) != cli.ExitUsage || !strings.HasPrefix(fmt.Sprint(err), "--scope: is about links") {
@@ -128,15 +129,15 @@ func TestStart(t *testing.T) {
 		{"a later run", Plan{Seeds: []string{page}, started: true}, false},
 	} {
 		s := newStore(t)
-		must(t, s.SaveRobots(t.Context(), store.Robots{Origin: "http://a.test", Status: 404}))
-		must(t, errors.Join(Put(t.Context(), s, []string{page}), row.plan.Start(t.Context(), s)))
+		must.Succeed(t, s.SaveRobots(t.Context(), store.Robots{Origin: "http://a.test", Status: 404}))
+		must.Succeed(t, errors.Join(Put(t.Context(), s, []string{page}), row.plan.Start(t.Context(), s)))
 		state, err := rulebook.Ask(t.Context(), s, "bot", page)
 		if err != nil || state.Refresh != row.refresh {
 			t.Errorf("%s: robots.txt is to be read again: %v, %v, want %v", row.name, state.Refresh, err, row.refresh)
 		}
 		var got []string
 		for u, err := range s.URLs(t.Context()) {
-			must(t, err)
+			must.Succeed(t, err)
 			got = append(got, u.Kind.String()+" "+u.URL)
 		}
 		if want := []string{"page " + page}; !slices.Equal(got, want) {
@@ -169,24 +170,24 @@ func TestEnd(t *testing.T) {
 		{"one of both", Plan{MaxTime: time.Minute, MaxBytes: 5}, frontier.Found{}, used, start + " for as long again, and with a larger --max-bytes than 5 if that is used up.\n", nil,
 			"--max-urls: left out 3 links\n--max-urls-per-host: left out 1 link\n--max-bytes-per-host: left out 1 URL\n"},
 	} {
-		must(t, row.plan.Start(t.Context(), s))
+		must.Succeed(t, row.plan.Start(t.Context(), s))
 		line, err := row.plan.End(t.Context(), s, row.found, row.err)
 		if !errors.Is(err, row.want) || row.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", row.name, err, row.want)
 		}
 		diff(t, row.name, row.line, line)
 		text, err := Budgets(t.Context(), s)
-		must(t, err)
+		must.Succeed(t, err)
 		diff(t, row.name, row.left+row.line, text)
 	}
-	must(t, (&Plan{}).Start(t.Context(), s))
+	must.Succeed(t, (&Plan{}).Start(t.Context(), s))
 	for _, row := range []struct {
 		names []string
 		want  string
 	}{{[]string{OverURLs, OverHostURLs}, "--max-bytes-per-host: left out 1 URL\n"}, {[]string{OverHosts}, ""}} {
-		must(t, ClearLeftOut(t.Context(), s, row.names...))
+		must.Succeed(t, ClearLeftOut(t.Context(), s, row.names...))
 		text, err := Budgets(t.Context(), s)
-		must(t, err)
+		must.Succeed(t, err)
 		diff(t, fmt.Sprint(row.names), row.want, text)
 	}
 }
@@ -208,13 +209,5 @@ func TestSummary(t *testing.T) {
 				"16 MiB of a page: left out links of 4 pages\n2 MiB of a tag or text: left out links of 5 pages\n"},
 	} {
 		diff(t, row.name, row.want, Summary(row.found, 7))
-	}
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

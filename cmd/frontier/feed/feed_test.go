@@ -10,15 +10,14 @@ import (
 
 	"fetchd/cmd/frontier/progress"
 	"fetchd/frontier/store"
+	"fetchd/test/must"
 )
 
 // TestFeedOnTerminal checks that progress is drawn, and that a report removes it.
 func TestFeedOnTerminal(t *testing.T) {
 	t.Parallel()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "frontier.db"), store.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = s.Close() }() // nothing is left to lose
 	synctest.Test(t, func(t *testing.T) {
 		in, stdin := io.Pipe()
@@ -29,9 +28,7 @@ func TestFeedOnTerminal(t *testing.T) {
 			_ = stdin.Close()
 		}()
 		sources, err := Sources(nil, []string{"-"}, nil, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var told bytes.Buffer
 		f := &Feed{Store: s, Line: progress.NewLine(&told), Clean: func(text string) string { return text }}
 		f.Terminal = true

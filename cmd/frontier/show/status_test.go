@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fetchd/frontier/store"
+	"fetchd/test/must"
 )
 
 // newFrontier returns a database with URLs, a function that changes it with SQL, and one that reads its status.
@@ -16,9 +17,7 @@ func newFrontier(t *testing.T, urls ...string) (s store.Store, exec func(query s
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "frontier.db")
 	s, err := store.Open(t.Context(), file, store.Config{Delay: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = s.Close() }) // nothing is left to lose
 	if _, err := s.Put(t.Context(), store.Entries(urls...), store.Limits{}); err != nil {
 		t.Fatal(err)
@@ -26,9 +25,7 @@ func newFrontier(t *testing.T, urls ...string) (s store.Store, exec func(query s
 	exec = func(query string) {
 		t.Helper()
 		db, err := sql.Open("sqlite", file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer db.Close()
 		if _, err := db.ExecContext(t.Context(), query); err != nil {
 			t.Fatalf("%s: %v", query, err)
@@ -37,9 +34,7 @@ func newFrontier(t *testing.T, urls ...string) (s store.Store, exec func(query s
 	return s, exec, func() *Status {
 		t.Helper()
 		n, err := ReadStatus(t.Context(), s, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return &n
 	}
 }
@@ -56,13 +51,9 @@ func TestStatusWaits(t *testing.T) {
 		{Origin: "https://b.test", Status: 503, Unreachable: true},
 		{Origin: "https://c.test", Status: 404},
 	} {
-		if err := s.SaveRobots(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.SaveRobots(t.Context(), r))
 		if r.Unreachable {
-			if err := s.Defer(t.Context(), r.Origin, 100*time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Defer(t.Context(), r.Origin, 100*time.Hour))
 		}
 	}
 	exec(`UPDATE robots SET unreachable_since = unreachable_since - 261000000 WHERE origin = 'https://a.test'`)
@@ -96,9 +87,7 @@ func TestStatusWorkers(t *testing.T) {
 		t.Errorf("status of a crawl without workers names some:\n%s", got)
 	}
 	for _, name := range []string{"idle", "gone\x1b", "gone, and held nothing", ""} {
-		if err := s.WorkerSeen(t.Context(), name, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.WorkerSeen(t.Context(), name, true))
 	}
 	for name, n := range map[string]int{"gone\x1b": 2, "old": 1} {
 		if _, err := s.Claim(t.Context(), store.ClaimParams{Worker: name, Limit: n, Lease: 100 * time.Hour}); err != nil {

@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"fetchd/conformance/origin"
+	"fetchd/test/must"
 )
 
 // The visit must end before the client has the answer. Otherwise the next visit would look early.
 func TestEndIsNotAfterTheClients(t *testing.T) {
 	t.Parallel()
 	s, err := Start(Config{Robots: func(string) (int, string) { return 200, string(make([]byte, 1<<20)) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { s.Close() })
 	for _, path := range []string{
 		"/p/1", "/nothing", "/robots.txt", "/go/302/1?to=/p/1", "/r/k/302/1/200",
@@ -190,9 +189,7 @@ func connected(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	var d net.Dialer
 	if client, err = d.DialContext(t.Context(), "tcp4", l.Addr().String()); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
@@ -49,9 +50,7 @@ func TestChoose(t *testing.T) {
 				t.Fatal("ignored")
 			}
 			fields, err := s.Sign(get(), choice)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			input := value(fields, "Signature-Input")
 			start, nonce, _ := strings.Cut(input, `nonce="`)
 			if nonce, end, _ := strings.Cut(nonce, `"`); len(nonce) == 43 {
@@ -207,9 +206,7 @@ func TestVectorOfAgentString(t *testing.T) {
 		t.Fatal(ignored)
 	}
 	fields, err := s.Sign(at(get(), made), choice)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, name := range []string{"Signature-Agent", "Signature-Input", "Signature"} {
 		if got, want := value(fields, name), m.Values(name)[0]; got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)

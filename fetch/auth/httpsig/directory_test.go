@@ -10,6 +10,7 @@ import (
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
@@ -42,9 +43,7 @@ func TestDirectoryOfManyKeys(t *testing.T) {
 		t.Fatal(err, string(body))
 	}
 	var got any
-	if err := json.Unmarshal(body, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(body, &got))
 	want := map[string]any{"keys": []any{
 		map[string]any{"kty": "EC", "crv": "P-256", "kid": "ydQXMtvbsOsZyFir-Y7A8t7fKEM1gbKPvyFkdpu4fvI", "use": "sig", "exp": 1618888073.0,
 			"x": "qIVYZVLCrPZHGHjP17CTW0_-D9Lfw0EkjqF7xB4FivA", "y": "Mc4nN9LTDOBhfoUeg8Ye9WedFRhnZXZJA12Qp0zZ6F0"},
@@ -55,9 +54,7 @@ func TestDirectoryOfManyKeys(t *testing.T) {
 		t.Error(diff)
 	}
 	fields, err := httpsig.SignDirectory(all, body, "bot.example:443", now, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for authority, valid := range map[string]bool{"bot.example": true, "evil.example": false} {
 		m := sent(&signing.Message{Body: body, URL: new(url.URL)}, fields)
 		m.Request = &signatures.Message{Scheme: "https", Authority: authority}

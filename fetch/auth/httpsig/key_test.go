@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fetchd/fetch/auth/httpsig"
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
@@ -74,14 +75,10 @@ func TestNewKey(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{httpsig.Ed25519, httpsig.ECDSAP256} {
 		k, err := httpsig.NewKey(algorithm)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		k.NotBefore, k.NotAfter = now, now.Add(time.Hour)
 		asJWK, err := k.JWK()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got := key(t, string(asJWK))
 		if got.String() != k.String() || !got.NotBefore.Equal(now) || !got.NotAfter.Equal(k.NotAfter) {
 			t.Errorf("JWK: %v %v %v, want %v", got, got.NotBefore, got.NotAfter, k)

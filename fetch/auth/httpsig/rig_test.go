@@ -10,6 +10,7 @@ import (
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
@@ -19,9 +20,7 @@ const vectors = "../../../test/signatures/testdata/"
 func read(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile(vectors + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(raw)
 }
 
@@ -29,9 +28,7 @@ func read(t *testing.T, name string) string {
 func received(t *testing.T, name string) *signatures.Message {
 	t.Helper()
 	m, err := signatures.Parse([]byte(read(t, name)), "https")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return m
 }
 
@@ -63,18 +60,14 @@ func sent(r *signing.Message, fields []signing.Field) *signatures.Message {
 func keys(t testing.TB) map[string]any {
 	t.Helper()
 	all, err := signatures.Keys()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return all
 }
 
 func key(t testing.TB, text string) *httpsig.Key {
 	t.Helper()
 	k, err := httpsig.ParseKey([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return k
 }
 
@@ -83,9 +76,7 @@ func components(t testing.TB, texts ...string) []httpsig.Component {
 	var list []httpsig.Component
 	for _, text := range texts {
 		c, err := httpsig.ParseComponent(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		list = append(list, c)
 	}
 	return list
@@ -94,9 +85,7 @@ func components(t testing.TB, texts ...string) []httpsig.Component {
 func signer(t testing.TB, cfg httpsig.Config) *httpsig.Signer {
 	t.Helper()
 	s, err := httpsig.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"fetchd/fetch/auth/httpsig"
 	"fetchd/fetch/signing"
+	"fetchd/test/must"
 	"fetchd/test/signatures"
 )
 
@@ -80,9 +81,7 @@ func TestVectorOfAgent(t *testing.T) {
 		t.Fatal(ignored)
 	}
 	fields, err := s.Sign(at(get(), made), choice)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got, want := value(fields, "Signature"), strings.Replace(m.Values("signature")[0], "sig2", "agent2", 1); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -108,9 +107,7 @@ func TestSign(t *testing.T) {
 			r.Header = map[string][]string{"Date": {"today "}, "X-Two": {"one, two", "  three"}, "X-Dict": {"a=1,  b=2;x,  c=(a   b)", "d;y"},
 				"Priority": {"u=2,    i"}, "X-Empty": {""}, "X-There": {"x"}}
 			fields, err := s.Sign(r, httpsig.Choice{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			m := sent(r, fields)
 			if err := m.Verify("sig1", keys(t)[name]); err != nil {
 				t.Errorf("%s, %q: %v", name, body, err)

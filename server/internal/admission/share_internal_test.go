@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fetchd/internal/budget"
+	"fetchd/test/must"
 )
 
 // shares returns slots with a budget of 1 MiB, which counts what it refuses.
@@ -187,9 +188,7 @@ func TestShareOfSlots(t *testing.T) {
 	var denied []string
 	a.Denied = func(policy, quota string) { denied = append(denied, policy+" "+quota) }
 	first, err := a.Enter(callOf(t, "a"), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	second := a.Queue(a.NewTicket("a", s, nil))
 	third := a.Queue(a.NewTicket("a", s, nil))
 	if !second.IsAdmitted() || third.IsAdmitted() {
@@ -341,9 +340,7 @@ func TestShareStays(t *testing.T) {
 	a := shares(100)
 	streams := New(a.Budget, &Limits{Fetches: 10, PerCaller: 10}, "", "", func(string, string) {})
 	first, err := a.Enter(callOf(t, "a"), &Share{Policy: "p", Memory: 100 << 10}, Charge{budget.Fetch, 60 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := streams.Enter(callOf(t, "a"), nil, Charge{budget.Receiving, 10 << 10}); err != nil {
 		t.Fatal(err)
 	}

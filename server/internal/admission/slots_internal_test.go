@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fetchd/internal/budget"
+	"fetchd/test/must"
 )
 
 // TestAdmissionQueue checks that tasks are admitted in order, as far as their callers have free
@@ -284,9 +285,7 @@ func TestClaims(t *testing.T) {
 		var held []*Ticket
 		for i := range 16 {
 			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("first ", i)}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			held = append(held, got)
 		}
 		for i := range 10 * maxClaims {
@@ -325,9 +324,7 @@ func BenchmarkAdmission(b *testing.B) {
 	quiet := &callerContext{Context: b.Context(), name: "quiet"}
 	for b.Loop() {
 		t, err := a.Enter(quiet, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		t.Release()
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/stores"
+	"fetchd/test/must"
 )
 
 // seeds returns requests close to each limit.
@@ -46,9 +47,7 @@ func seeds() []*pb.FetchRequest {
 func FuzzConvert(f *testing.F) {
 	for _, in := range seeds() {
 		raw, err := proto.Marshal(in)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(raw)
 	}
 	own := &Limits{MaxTotalTimeout: time.Minute, MaxBodyBytes: 1000}
@@ -82,9 +81,7 @@ func FuzzExplain(f *testing.F) {
 		{Response: &pb.HttpResponse{StatusCode: 429, Headers: []*pb.Header{{Name: "Retry-After", Value: "9223372037"}}}, Url: "http://a/", HopUrl: "https://b/", AuthResult: 4},
 	} {
 		raw, err := proto.Marshal(in)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -20,6 +20,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
 	"fetchd/stores"
+	"fetchd/test/must"
 )
 
 // TestConverterKeepsNothing checks that without AttemptFinished events the converter keeps no
@@ -65,13 +66,9 @@ func TestEncoded(t *testing.T) {
 			in.EventLevel = pb.EventLevel_EVENT_LEVEL_ALL
 		}
 		p, err := Convert(in, "", []Mode{FetchMode, UnaryMode, ManyMode}[r.IntN(3)], all[r.IntN(len(all))], &Configured{Stores: new(stores.Set)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		want, err := proto.Marshal(&pb.FetchUnaryResponse{EffectiveRequest: p.Effective()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		resp := new(pb.FetchUnaryResponse)
 		if e.Add(resp, &p) != plain {
 			t.Fatalf("%v: added: %t", in, !plain)

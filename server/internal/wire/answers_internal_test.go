@@ -18,6 +18,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/server/internal/admission"
+	"fetchd/test/must"
 )
 
 // TestAnswerIsCharged checks that an answer and the slot of its fetch are held until
@@ -145,9 +146,7 @@ func TestRequestOfTooManyElements(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			data, err := proto.Marshal(row.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			got := row.in.ProtoReflect().New().Interface()
 			if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, got); err != nil {
 				t.Fatal(err)
@@ -169,9 +168,7 @@ func newTicket(t *testing.T) *admission.Ticket {
 	t.Helper()
 	a := admission.New(budget.New(1<<30), &admission.Limits{Fetches: 1, PerCaller: 1}, "", "", func(string, string) {})
 	made, err := a.Enter(t.Context(), nil, admission.Charge{Kind: budget.Fetch, Bytes: admission.FetchBytes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(made.Release)
 	return made
 }

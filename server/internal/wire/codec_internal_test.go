@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/test/must"
 )
 
 // contract lists the types of the contract's messages.
@@ -21,9 +22,7 @@ func contract(t testing.TB) []protoreflect.MessageType {
 	messages := pb.File_fetchd_v1_fetch_proto.Messages()
 	for i := range messages.Len() {
 		found, err := protoregistry.GlobalTypes.FindMessageByName(messages.Get(i).FullName())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		types = append(types, found)
 	}
 	return types
@@ -102,9 +101,7 @@ func wantSame(t *testing.T, m proto.Message) {
 		t.Errorf("measured %d bytes, of %d", o.Size, proto.Size(m))
 	}
 	data, err := NewCodec().Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := m.ProtoReflect().New().Interface()
 	if err := NewCodec().Unmarshal(data, got); err != nil || !proto.Equal(got, m) {
 		t.Errorf("%v, %v; want %v", got, err, m)
@@ -123,9 +120,7 @@ func forgetUnknown(tb testing.TB, m proto.Message) {
 		}
 		return nil
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 }
 
 // FuzzMarshal checks that any message is the same after encoding and decoding.
@@ -135,9 +130,7 @@ func FuzzMarshal(f *testing.F) {
 		m := kind.New()
 		fill(m, 4)
 		data, err := proto.Marshal(m.Interface())
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(i, data)
 		fields := m.Descriptor().Fields()
 		for j := range fields.Len() { // an unknown field in each field that is a message

@@ -16,6 +16,7 @@ import (
 	"fetchd/server/fetchdtest"
 	"fetchd/test/bench/caller"
 	"fetchd/test/bench/origin"
+	"fetchd/test/must"
 	"fetchd/test/need"
 )
 
@@ -24,23 +25,17 @@ import (
 func start(t *testing.T) (*origin.Origin, string) {
 	t.Helper()
 	o, err := origin.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := o.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	at, err := netip.ParseAddrPort(o.Addr("http"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	folder := t.TempDir()
 	stores := filepath.Join(folder, "stores.yaml")
-	if err := os.WriteFile(stores, caller.Stores(folder), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(stores, caller.Stores(folder), 0o600))
 	return o, fetchdtest.Start(t, fetchdtest.Options{NoOrigin: true, StoresFile: stores, Configure: func(c *server.Config) {
 		c.Fetch.Egress.AllowPorts = []uint16{at.Port()}
 	}}).Addr
@@ -53,9 +48,7 @@ func runUntil(t *testing.T, o caller.Options, enough func(caller.Result) bool) (
 	for {
 		var out bytes.Buffer
 		got, err := caller.Run(t.Context(), o, &out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if o.Seconds *= 4; enough(got) || o.Seconds > 20 {
 			return got, out.String()
 		}

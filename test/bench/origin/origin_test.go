@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"fetchd/test/bench/origin"
+	"fetchd/test/must"
 )
 
 func start(t *testing.T) (*origin.Origin, *http.Client) {
 	t.Helper()
 	o, err := origin.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(o.Authority())
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
@@ -35,18 +34,12 @@ func start(t *testing.T) (*origin.Origin, *http.Client) {
 func ask(t *testing.T, c *http.Client, url string) (int, int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if resp.ContentLength >= 0 && resp.ContentLength != int64(len(body)) {
 		t.Errorf("%s: Content-Length %d with %d bytes", url, resp.ContentLength, len(body))
 	}
@@ -150,9 +143,7 @@ func TestServe(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- origin.Serve(ctx, w) }()
 	var said map[string]string
-	if err := json.NewDecoder(r).Decode(&said); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(r).Decode(&said))
 	for _, name := range []string{"http", "https", "h2", "authority"} {
 		if said[name] == "" {
 			t.Errorf("the line has no %s: %v", name, said)

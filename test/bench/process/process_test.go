@@ -12,15 +12,14 @@ import (
 	"testing"
 
 	"fetchd/test/bench/process"
+	"fetchd/test/must"
 )
 
 // shell starts a shell script.
 func shell(t *testing.T, script string, stderr func(string)) *process.Child {
 	t.Helper()
 	c, err := process.Start(t.Context(), process.Spec{Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"GIVEN=yes"}, Stderr: stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 
@@ -79,9 +78,7 @@ func TestClocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, err := process.CPU(c.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for after := before; after <= before; { // the child computes
 		if after, err = process.CPU(c.PID()); err != nil {
 			t.Fatal(err)

@@ -22,28 +22,23 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/test/bench/origin"
 	"fetchd/test/bench/relay"
+	"fetchd/test/must"
 )
 
 // start runs a relay and an origin until the test ends.
 func start(t *testing.T, cfg relay.Config) (*origin.Origin, pb.FetchServiceClient) {
 	t.Helper()
 	o, err := origin.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cfg.RootCAs = x509.NewCertPool()
 	cfg.RootCAs.AppendCertsFromPEM(o.Authority())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := relay.New(cfg)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		conn.Close()
 		s.Stop()
@@ -72,9 +67,7 @@ func TestFetchUnary(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			url := o.URL(row.listener, row.path)
 			resp, err := c.FetchUnary(t.Context(), &pb.FetchRequest{Url: url})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			out := resp.GetOutcome()
 			head := out.GetResponse()
 			if head.GetStatusCode() != row.status || len(out.GetInlineBody()) != row.size || head.GetProtocol() != row.protocol || out.GetFinalUrl() != url {
@@ -105,9 +98,7 @@ func TestFetch(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			url := o.URL("http", fmt.Sprintf("/b/%d", row.size))
 			stream, err := c.Fetch(t.Context(), &pb.FetchRequest{Url: url})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			messages, body, out := read(t, stream)
 			if messages != row.messages || len(body) != row.size {
 				t.Errorf("%d messages with %d bytes, want %d with %d", messages, len(body), row.messages, row.size)
@@ -132,9 +123,7 @@ func read(t *testing.T, stream grpc.ServerStreamingClient[pb.FetchResponse]) (me
 		if errors.Is(err, io.EOF) {
 			return messages, body, out
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		messages++
 		for _, e := range m.GetEvents() {
 			out = e.GetOutcome()
@@ -153,9 +142,7 @@ func TestWait(t *testing.T) {
 	o, c := start(t, relay.Config{Wait: time.Hour})
 	ctx, leave := context.WithCancel(t.Context())
 	stream, err := c.Fetch(ctx, &pb.FetchRequest{Url: o.URL("http", "/f/100/1024")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if m, err := stream.Recv(); err != nil || len(m.GetEvents()) != 1 || m.GetEvents()[0].GetAdmitted() == nil {
 		t.Fatalf("first message %v, %v, want Admitted", m, err)
 	}
@@ -180,9 +167,7 @@ func TestNoOrigin(t *testing.T) {
 // TestLength checks that the relay stays short.
 func TestLength(t *testing.T) {
 	text, err := os.ReadFile("relay.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if n := strings.Count(string(text), "\n"); n > 150 {
 		t.Errorf("relay.go has %d lines, want 150 at most", n)
 	}
