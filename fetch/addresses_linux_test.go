@@ -3,7 +3,6 @@ package fetch_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -94,34 +93,6 @@ func TestDeadAddresses(t *testing.T) {
 			}
 			if open := rig.client.Connections().Open; row.class == 0 && open != 1 {
 				t.Errorf("%d sockets are open, want one", open)
-			}
-		})
-	}
-}
-
-// TestDeadAddressOfProxy checks that the second address of a proxy is tried if the first one is dead.
-func TestDeadAddressOfProxy(t *testing.T) {
-	t.Parallel()
-	for i, scheme := range []string{"http", "socks5"} {
-		t.Run(scheme, func(t *testing.T) {
-			t.Parallel()
-			m := newMirror(t, "127.0.0.1:0", false)
-			proxy := ""
-			if scheme == "http" {
-				server := httptest.NewServer(&connectProxy{target: m.server.Listener.Addr().String(), password: routePassword})
-				t.Cleanup(server.Close)
-				proxy = server.Listener.Addr().String()
-			} else {
-				proxy = authSocks(t, routePassword, m.server.Listener.Addr().String())
-			}
-			port := netip.MustParseAddrPort(proxy).Port()
-			dead := [4]byte{127, 19, 0, byte(i + 1)}
-			swallow(t, dead, port)
-			route := via(t, scheme, fmt.Sprintf("proxy.test:%d", port), routePassword)
-			route.Resolver = newNames(map[string][][]string{"proxy.test": {{netip.AddrFrom4(dead).String(), "127.0.0.1"}}}).resolver(t)
-			out, _, _ := m.fetch(t, "127.0.0.1", route)
-			if out.Kind != classify.Success || out.Attempts != 1 {
-				t.Errorf("%s after %d attempts (%+v), want success after one", out.Kind, out.Attempts, out.Failure)
 			}
 		})
 	}

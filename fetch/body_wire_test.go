@@ -220,18 +220,6 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
-// TestExpectedDigest checks that a body with the expected digest succeeds.
-func TestExpectedDigest(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	r := w.request("http", "/s/k/200:size=5000,coding=gzip")
-	r.Integrity = fetch.Integrity{SHA256: sum(w.origin.Body(5000)), Size: 5000}
-	r.OmitDigest = true
-	if res := w.fetch(r); res.Kind != classify.Success || res.Body.SHA256 != "" {
-		t.Errorf("%s: %+v, digest %q", res.Kind, res.Failure, res.Body.SHA256)
-	}
-}
-
 // TestAcceptEncoding checks which codings are requested, and whether they are undone (B6).
 func TestAcceptEncoding(t *testing.T) {
 	t.Parallel()
@@ -473,43 +461,6 @@ func TestPartialContentWithoutBody(t *testing.T) {
 		if out := w.client.Fetch(t.Context(), r, nil); out.Kind != classify.Success || out.Body.PartialContent != row.part {
 			t.Errorf("%s: %s, partial content %t, want success, %t", row.name, out.Kind, out.Body.PartialContent, row.part)
 		}
-	}
-}
-
-// TestPartialContentContinues checks that a body that was continued by a 206 is whole, and that an
-// unasked part is not continued.
-func TestPartialContentContinues(t *testing.T) {
-	t.Parallel()
-	const tag, size = ",etag=%22v1%22,range", "200:size=1000000"
-	for _, row := range []struct {
-		name, script string
-		change       func(*fetch.Request)
-		want         string
-		attempts     int
-		part         bool
-	}{
-		{"continued", size + tag + ",cut=700000/" + size + tag, nil, "ok", 2, false},
-		{"a resume point", size + tag, func(r *fetch.Request) { r.ResumePoint = fetch.ResumePoint{Offset: 10, Validator: `"v1"`} }, "ok", 1, false},
-		{"two Content-Range", size + tag + ",cut=700000/206:size=300000,offset=700000,etag=%22v1%22" + contentRange("bytes 700000-999999/1000000", "bytes 0-4/5"), nil,
-			"body_interrupted cut body_committed", 2, false},
-		{"nothing was missing", size + tag + ",chunked,chunk-fault=no-last/" + size + tag, nil, "ok", 2, false},
-		{"nothing was missing, in two Content-Range", size + tag + ",chunked,chunk-fault=no-last/" + size + tag + contentRange("bytes */1000000"), nil, "body_interrupted cut body_committed", 2, false},
-		{"an unasked part that breaks", "206:size=700000,cut=600000,etag=%22v1%22" + contentRange("bytes 0-699999/1000000"), nil, "body_interrupted cut body_committed", 1, true},
-		{"the same after a failure", "503/206:size=5" + contentRange("bytes 0-4/5000"), nil, "ok", 2, true},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request("http", "/s/k/"+row.script)
-			r.HoldBackBytes = 1000
-			if row.change != nil {
-				row.change(r)
-			}
-			out := w.client.Fetch(t.Context(), r, func(fetch.Event) error { return nil })
-			if got := failureText(out); got != row.want || out.Attempts != row.attempts || out.Body.PartialContent != row.part {
-				t.Errorf("%s, %d attempts, partial content %t; want %s, %d, %t", got, out.Attempts, out.Body.PartialContent, row.want, row.attempts, row.part)
-			}
-		})
 	}
 }
 

@@ -276,23 +276,6 @@ func TestBackpressure(t *testing.T) {
 	})
 }
 
-// TestSlowSink checks that the time in which the sink handles an event does not count.
-func TestSlowSink(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newBubble(t, nil)
-		r := w.standard(classify.Standard, "/r/slow/302/1/200:size=100")
-		r.Events, r.AttemptTimeout = fetch.All, 5*time.Second
-		out := w.client.Fetch(t.Context(), r, func(fetch.Event) error {
-			<-time.After(7 * time.Second)
-			return nil
-		})
-		if out.Kind != classify.Success || out.Attempts != 1 {
-			t.Errorf("%s after %d attempts: %+v", out.Kind, out.Attempts, out.Failure)
-		}
-	})
-}
-
 // TestEnds cancels a fetch in each phase.
 func TestEnds(t *testing.T) {
 	t.Parallel()

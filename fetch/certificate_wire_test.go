@@ -20,7 +20,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -154,17 +153,6 @@ func TestCertificateOfCallers(t *testing.T) {
 	}
 }
 
-// TestCertificateForAllCallers checks that a profile without callers shares its
-// connections among all callers.
-func TestCertificateForAllCallers(t *testing.T) {
-	t.Parallel()
-	o := newCertified(t, false)
-	_, first := o.get("alice", "GET", "https://example.com/")
-	if saw, second := o.get("bob", "GET", "https://example.com/"); saw != "shown" || second != first {
-		t.Errorf("the origin saw %q on %s, want shown on %s", saw, second, first)
-	}
-}
-
 // TestCertificatesDoNotMix runs fetches of both kinds in turn and concurrently.
 // Fetches with the certificate share connections, and no other fetch gets one.
 func TestCertificatesDoNotMix(t *testing.T) {
@@ -254,18 +242,6 @@ func TestSetOriginsInFlight(t *testing.T) {
 		if saw, third := o.get("alice", "GET", "https://example.com/"); saw != "none" || third == first {
 			t.Errorf("HTTP/2 %t: the origin saw %q on %s afterwards, want none, not on %s", http2, saw, third, first)
 		}
-	}
-}
-
-// TestSetOriginsWithProxy checks that the error changes nothing.
-func TestSetOriginsWithProxy(t *testing.T) {
-	t.Parallel()
-	c := newClient(t, fetch.Config{Proxy: &url.URL{Scheme: "http", Host: "127.0.0.1:3128"}})
-	if err := c.SetOrigins(nil); err != nil {
-		t.Errorf("SetOrigins without origins = %v", err)
-	}
-	if err := c.SetOrigins(map[string]fetch.OriginTLS{"example.com:443": {}}); !strings.Contains(fmt.Sprint(err), "Proxy") {
-		t.Errorf("SetOrigins = %v, want an error about the proxy", err)
 	}
 }
 

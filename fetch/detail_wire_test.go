@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -307,43 +306,6 @@ func TestRefreshLine(t *testing.T) {
 	}
 }
 
-// TestDetailsNameOnlyTheOrigin commits every fault on every listener, and checks that details
-// contain no other address than the origin's.
-func TestDetailsNameOnlyTheOrigin(t *testing.T) {
-	t.Parallel()
-	address := regexp.MustCompile(`127\.0\.0\.\d+(:\d+)?`)
-	faults := []string{"reset", "fin", "silent", "garbage", "half-head", "bad-status-line", "bad-header", "switch", "200:size=5000,cut=100,how=rst", "200:size=5000,cut=100,how=fin",
-		"h2-rst", "h2-goaway", "h2-bad-frame", "h2-huge-head"}
-	for _, listener := range listeners {
-		t.Run(listener, func(t *testing.T) {
-			t.Parallel()
-			r := newDetailRig(t)
-			for i, fault := range faults {
-				r.lines.Reset()
-				out := r.get(listener, "origin.test", fmt.Sprintf("/s/k%d/%s", i, fault))
-				if out.Failure == nil {
-					continue // that listener does not know the fault
-				}
-				detail := out.Failure.Detail
-				if !strings.HasPrefix(detail, "origin.test:") || len(detail) > fetch.MaxDetailBytes {
-					t.Errorf("%s: detail %q, want the host first", fault, detail)
-				}
-				for _, found := range address.FindAllString(detail, -1) {
-					if found != r.origin.Addr(listener) {
-						t.Errorf("%s: detail %q names %s, want %s alone", fault, detail, found, r.origin.Addr(listener))
-					}
-				}
-				if line := r.line("fetch finished"); line["error"] == "" || line["error"] == nil {
-					t.Errorf("%s: line %v, want an error", fault, line)
-				}
-				if !strings.HasPrefix(listener, "h") {
-					break // it has one fault, whatever is asked for
-				}
-			}
-		})
-	}
-}
-
 // TestDetailThroughAProxy checks that details contain the status of a proxy that refuses to connect, but
 // neither its address nor its text.
 func TestDetailThroughAProxy(t *testing.T) {
@@ -370,26 +332,6 @@ func TestDetailThroughAProxy(t *testing.T) {
 				t.Errorf("the log contains a secret: %s", r.lines)
 			}
 		})
-	}
-}
-
-// TestRetryLine checks that the log line of a retry has the hop that failed and its error.
-func TestRetryLine(t *testing.T) {
-	t.Parallel()
-	r := newDetailRig(t)
-	req := r.request("http", "/cross/k/302/http-other/503/200")
-	if out := r.client.Fetch(t.Context(), req, nil); out.Attempts < 2 {
-		t.Fatalf("%d attempts, want a retry: %+v", out.Attempts, out.Failure)
-	}
-	line := r.line("retrying fetch")
-	if got, _ := line["error_url"].(string); !strings.Contains(got, r.origin.Addr("http-other")) {
-		t.Errorf("error_url %q, want that of the second hop", got)
-	}
-	if line["error_status"] != 503.0 || line["error"] != "status 503 Service Unavailable" || line["error_address"] != r.origin.Addr("http-other") {
-		t.Errorf("line %v, want the status and the address of the second hop", line)
-	}
-	if line["delay_seconds"] == nil {
-		t.Errorf("line %v, want delay_seconds", line)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -187,34 +186,6 @@ func renewed(t *testing.T, old, by *issued) *issued {
 	c, err := x509.ParseCertificate(der)
 	must(t, err)
 	return &issued{c, old.key}
-}
-
-// TestIntermediatesOfProxies checks that the certificate of a proxy is verified with them, too.
-func TestIntermediatesOfProxies(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	root := issue(t, "root", nil, nil)
-	upper := issue(t, "upper", root, nil)
-	for name, want := range map[string]string{"proxy.test": "", "other.test": "certificate_wrong_name"} {
-		shown := chained(issue(t, "proxy", upper, published("proxy.test")))
-		dial := shower(t, &tls.Config{Certificates: []tls.Certificate{shown}}, false, &connectProxy{target: w.origin.Addr("https")})
-		roots := w.origin.CA().Clone()
-		roots.AddCert(root.Certificate)
-		c := newClient(t, fetch.Config{Egress: unrestricted, RootCAs: roots, Dial: dial, Proxy: &url.URL{Scheme: "https", Host: name + ":1"}})
-		for _, i := range []*fetch.Intermediates{nil, parsed(t, upper)} {
-			c.SetIntermediates(i)
-			r := w.request("https", "/s/proxied/200")
-			r.Policy.MaxAttempts = 1
-			out := c.Fetch(t.Context(), r, nil)
-			got := ""
-			if out.Failure != nil {
-				got = out.Failure.Reason
-			}
-			if i != nil && got != want || i == nil && got == "" {
-				t.Errorf("%s, intermediates %t: %+v, want reason %q", name, i != nil, out.Failure, want)
-			}
-		}
-	}
 }
 
 // TestIntermediatesAndSessions checks that sessions are resumed.

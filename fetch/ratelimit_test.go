@@ -1,17 +1,14 @@
 package fetch_test
 
 import (
-	"fmt"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"fetchd/classify"
 	"fetchd/fetch"
 )
 
@@ -100,46 +97,4 @@ func FuzzRateLimits(f *testing.F) {
 			t.Errorf("exhausted for %v", d)
 		}
 	})
-}
-
-// TestRateLimitsOnTheWire checks that a fetch waits for a reset after a 429, and what the outcome has.
-func TestRateLimitsOnTheWire(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name    string
-		status  int
-		header  []string
-		least   time.Duration // of the fetch
-		limits  int
-		asked   time.Duration
-		success bool
-	}{
-		{"429, exhausted", 429, []string{`RateLimit: "a";r=0;t=1`}, time.Second, 0, 0, true},
-		{"429, exhausted for long", 429, []string{`RateLimit: "a";r=0;t=31`}, 0, 1, 31 * time.Second, false},
-		{"429 that asks for a fraction", 429, []string{"Retry-After: 0.2"}, time.Second, 0, 0, true},
-		{"403 that asks", 403, []string{"Retry-After: 60", "X-RateLimit-Remaining: 5"}, 0, 1, time.Minute, false},
-		{"200 with nothing left", 200, []string{`RateLimit: "a";r=0;t=30`}, 0, 1, 0, true},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			requests := 0
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				requests++
-				if requests == 1 {
-					for name, values := range headerOf(row.header...) {
-						w.Header()[name] = values
-					}
-					w.WriteHeader(row.status)
-				}
-			}))
-			defer s.Close()
-			out := newClient(t, fetch.Config{Egress: unrestricted}).Fetch(t.Context(), get(t, s.URL), nil)
-			if out.Kind == classify.Success != row.success || out.Total < row.least || len(out.RateLimits) != row.limits {
-				t.Errorf("%s after %v, %d limits; want success %t after %v, %d limits", out.Kind, out.Total, len(out.RateLimits), row.success, row.least, row.limits)
-			}
-			if f := out.Failure; f != nil && (f.RetryAfter != row.asked || f.HasRetryAfter != (row.asked > 0)) {
-				t.Errorf("retry after %v, want %v", fmt.Sprint(f.RetryAfter, f.HasRetryAfter), row.asked)
-			}
-		})
-	}
 }

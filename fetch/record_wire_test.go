@@ -341,26 +341,6 @@ func TestRecordPanic(t *testing.T) {
 	}
 }
 
-// TestRecordedConnections checks that recorded fetches share connections with each other, and with
-// no other fetch.
-func TestRecordedConnections(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	for i, row := range []struct{ recorded, reused bool }{
-		{false, false}, {true, false}, {true, true}, {false, true}, {true, true},
-	} {
-		r := w.request("https", fmt.Sprintf("/s/k%d/200:size=10", i))
-		protocol := "HTTP/2.0"
-		if row.recorded {
-			r.Recorder, protocol = new(tape), "HTTP/1.1"
-		}
-		out := w.client.Fetch(t.Context(), r, nil)
-		if got := out.Hops[0].Exchange; got.Reused != row.reused || got.Protocol != protocol {
-			t.Errorf("fetch %d: reused %t over %s, want %t over %s", i, got.Reused, got.Protocol, row.reused, protocol)
-		}
-	}
-}
-
 // TestRecordRedacts checks that a recording gets the name of a field with a credential, for the hops
 // to which the credential is sent.
 func TestRecordRedacts(t *testing.T) {

@@ -2,7 +2,6 @@ package fetch_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -265,24 +264,5 @@ func (w *wire) wantSeams(key string, size int64) {
 		if delivered += cut; delivered > size {
 			w.Fatalf("%s: %d bytes of %d", key, delivered, size)
 		}
-	}
-}
-
-// TestResumeCancelled checks a caller that cancels.
-func TestResumeCancelled(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := w.request("http", "/s/k/200:size=100000,etag=%22v%22,range,cut=50000")
-	r.HoldBackBytes = 0
-	out := w.client.Fetch(ctx, r, func(e fetch.Event) error {
-		if f, ok := e.(fetch.AttemptFinished); ok && f.Attempt == 1 {
-			cancel()
-		}
-		return nil
-	})
-	if out.Failure == nil || out.Failure.Class != classify.Cancelled || len(w.origin.Requests("k")) != 1 {
-		t.Errorf("%+v after %d requests, want cancelled after 1", out.Failure, len(w.origin.Requests("k")))
 	}
 }

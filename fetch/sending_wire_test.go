@@ -123,24 +123,6 @@ func TestEventOrder(t *testing.T) {
 	}
 }
 
-// TestExchangeTimings are there for the phases that happened, and only those.
-func TestExchangeTimings(t *testing.T) {
-	t.Parallel()
-	w := newWire(t)
-	fresh := w.fetch(w.request("https1", "/s/k/200:size=10")).Hops[0].Exchange
-	if fresh.Connect == 0 || fresh.TLS == 0 || fresh.Processing == 0 || fresh.Transfer == 0 || fresh.Reused ||
-		fresh.TLSVersion != "TLS 1.3" || fresh.Protocol != "HTTP/1.1" || fresh.RemoteAddress != w.origin.Addr("https1") {
-		t.Errorf("fresh connection: %+v", fresh)
-	}
-	pooled := w.fetch(w.request("https1", "/s/k/200:size=10")).Hops[0].Exchange
-	if pooled.Connect != 0 || pooled.TLS != 0 || pooled.Resolve != 0 || !pooled.Reused || pooled.Processing == 0 {
-		t.Errorf("pooled connection: %+v", pooled)
-	}
-	if h2 := w.fetch(w.request("https", "/s/k/200:size=10")).Hops[0].Exchange; h2.Protocol != "HTTP/2.0" {
-		t.Errorf("protocol %s, want HTTP/2.0", h2.Protocol)
-	}
-}
-
 // TestOnlyHTTP2 checks that a request that may be sent only once does not reach an origin that
 // speaks only HTTP/2, and that others do (X25).
 func TestOnlyHTTP2(t *testing.T) {

@@ -249,25 +249,6 @@ func TestOfferedConnectionThatIsIdle(t *testing.T) {
 	}
 }
 
-// TestOffersAtOnce checks that concurrent fetches that each get such a response all end
-// with it.
-func TestOffersAtOnce(t *testing.T) {
-	t.Parallel()
-	o := newSigningOrigin(t, func(*http.Request, int, string) string {
-		return "HTTP/1.1 401 U\r\nWWW-Authenticate: Negotiate\r\nContent-Length: 0\r\n\r\n"
-	})
-	c := newClient(t, fetch.Config{Egress: unrestricted})
-	var fetches sync.WaitGroup
-	for range 200 {
-		fetches.Go(func() {
-			if out := c.Fetch(t.Context(), o.get("/"), nil); out.Failure == nil || out.Failure.Class != classify.AuthRequired || out.Exchanges != 1 {
-				t.Errorf("%+v after %d exchanges, want auth_required after 1", out.Failure, out.Exchanges)
-			}
-		})
-	}
-	fetches.Wait()
-}
-
 // TestOfferedOverHTTP2 checks that later fetches do not use the connection, that those
 // in flight on it end normally, and that the last one closes it.
 func TestOfferedOverHTTP2(t *testing.T) {

@@ -165,29 +165,6 @@ func TestSignedIsSent(t *testing.T) {
 	}
 }
 
-// TestSignedThroughProxy checks that the origin behind a proxy receives what was signed.
-func TestSignedThroughProxy(t *testing.T) {
-	t.Parallel()
-	for _, listener := range []string{"http", "https1", "h2fault"} {
-		t.Run(listener, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request(listener, "/s/k/200?q=1")
-			r.Method, r.Body = "PUT", []byte("a body")
-			n := signs(r)
-			client := (&connectProxy{target: w.origin.Addr(listener)}).serve(t, w, "http")
-			if out := client.Fetch(t.Context(), r, nil); out.Failure != nil || len(n.messages) != 1 {
-				t.Fatalf("%+v, %d messages", out.Failure, len(n.messages))
-			}
-			q := w.origin.Requests("k")[0]
-			if diff := cmp.Diff(n.expected(0), received(&q)); diff != "" {
-				t.Errorf("signed and received: %s", diff)
-			}
-			wantReceived(t, n.messages[0], &q)
-		})
-	}
-}
-
 // wantReceived compares what was signed, except the fields, with what an origin received.
 func wantReceived(t *testing.T, m *signing.Message, q *origin.Request) {
 	t.Helper()
@@ -383,33 +360,6 @@ func TestNotSigned(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestSignedRefused checks that after a 401 the signer may have another key, once.
-func TestSignedRefused(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, script string
-		newKeys      bool
-		want         string
-		attempts     int
-	}{
-		{"another key", "401/200", true, "ok", 2},
-		{"another key that is refused too", "401", true, "auth_required  auth_failed", 2},
-		{"no other key", "401/200", false, "auth_required  auth_failed", 1},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWire(t)
-			r := w.request("http", "/s/k/"+row.script)
-			n := signs(r)
-			n.newKeys = row.newKeys
-			out := w.client.Fetch(t.Context(), r, nil)
-			if got := failureText(out); got != row.want || out.Attempts != row.attempts || !slices.Equal(n.refreshed, []string{"hush-signature-1"}) {
-				t.Errorf("%s after %d attempts and refreshes of %q", got, out.Attempts, n.refreshed)
-			}
-		})
 	}
 }
 

@@ -431,40 +431,6 @@ func TestRequestAsSent(t *testing.T) {
 	}
 }
 
-// TestAddedHeaders checks the headers that the service adds to a request, and that it replaces none
-// of the caller.
-func TestAddedHeaders(t *testing.T) {
-	t.Parallel()
-	const agent, codings = "fetchd/test", "gzip, br, zstd"
-	for _, row := range []struct {
-		name string
-		omit bool
-		sent []*pb.Header
-		want http.Header
-	}{
-		{"none of the caller's", false, nil, http.Header{"User-Agent": {agent}, "Accept": {"*/*"}, "Accept-Encoding": {codings}, "Fetchd-Hops": {"1"}}},
-		{"without hops", true, nil, http.Header{"User-Agent": {agent}, "Accept": {"*/*"}, "Accept-Encoding": {codings}}},
-		{"the caller's Accept", false, []*pb.Header{{Name: "accept", Value: "text/html"}},
-			http.Header{"User-Agent": {agent}, "Accept": {"text/html"}, "Accept-Encoding": {codings}, "Fetchd-Hops": {"1"}}},
-		{"the caller's own, without hops", true, []*pb.Header{{Name: "User-Agent", Value: "me"}, {Name: "Accept", Value: "a/b"}, {Name: "Accept", Value: "c/d"}, {Name: "Accept-Encoding", Value: "br"}},
-			http.Header{"User-Agent": {"me"}, "Accept": {"a/b", "c/d"}, "Accept-Encoding": {"br"}}},
-	} {
-		r := newRig(t, func(c *server.Config) { c.Fetch.UserAgent, c.Fetch.OmitHops = agent, row.omit })
-		in := r.request("/r/k/302/1/200")
-		in.Headers = row.sent
-		r.mustUnary(in)
-		seen := r.Origin.Requests("k")
-		if len(seen) != 2 {
-			t.Fatalf("%s: the origin saw %d requests, want 2", row.name, len(seen))
-		}
-		for _, q := range seen {
-			if diff := cmp.Diff(row.want, q.Header); diff != "" {
-				t.Errorf("%s: header of %s (-want +got)\n%s", row.name, q.Path, diff)
-			}
-		}
-	}
-}
-
 // TestFetchIDs checks that a fetch has the same id everywhere, and that each fetch has its own.
 func TestFetchIDs(t *testing.T) {
 	t.Parallel()

@@ -78,24 +78,6 @@ func wantRefusedWithin(t *testing.T, call string, err error, trailer metadata.MD
 	t.Errorf("%s: no RetryInfo", call)
 }
 
-// TestAdmissionPerCaller checks that one address cannot use all slots.
-func TestAdmissionPerCaller(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(c *server.Config) { c.MaxFetchesPerCaller = 1 })
-	held := r.mustStream(t.Context(), r.request("/s/a/silent"))
-	if _, err := held.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	r.awaitRequest("a")
-	_, err := r.Client.FetchUnary(t.Context(), r.request("/s/b/200"))
-	wantCode(t, "the same caller", err, codes.ResourceExhausted)
-	wantReason(t, err, "TOO_MANY_FETCHES_OF_CALLER")
-
-	if _, err := pb.NewFetchServiceClient(r.connFrom(2)).FetchUnary(t.Context(), r.request("/s/b/200")); err != nil {
-		t.Errorf("another caller: %v", err)
-	}
-}
-
 // TestRequestThatDoesNotCome checks that a call without a request ends after ten seconds. Calls
 // with a request have no such limit.
 func TestRequestThatDoesNotCome(t *testing.T) {

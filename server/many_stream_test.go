@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,98 +29,6 @@ func (r *rig) large(tag string, size int) *pb.Task {
 // streamOf returns the settings of a streamed body.
 func streamOf(in *pb.FetchRequest) *pb.StreamDelivery {
 	return cmp.Or(in.GetBodyPolicy().GetStream(), in.GetBodyPolicy().GetAuto())
-}
-
-// TestFetchManyBodies checks how bodies are delivered, by delivery, size and what goes wrong.
-func TestFetchManyBodies(t *testing.T) {
-	t.Parallel()
-	const tag = ",etag=%22v1%22,range"
-	r := newRig(t)
-	for _, row := range []struct {
-		name, script string
-		delivery     func(*pb.StreamDelivery) *pb.BodyPolicy // nil: unset
-		change       func(*pb.FetchRequest)
-		inline, size int // bytes in the outcome, and the end of those in chunks
-		events       string
-		class        pb.ErrorClass
-	}{
-		{"unset is INLINE", "200:size=1000", nil, nil, 1000, 0, "outcome", 0},
-		{"unset is at most 1 MiB", "200:size=1048577", nil, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_BODY_TOO_LARGE},
-		{"AUTO, small", "200:size=1000", auto, nil, 1000, 0, "outcome", 0},
-		{"AUTO, empty", "200:size=0", auto, nil, 0, 0, "outcome", 0},
-		{"AUTO, large", "200:size=3000000", auto, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
-		{"AUTO, a 404", "404:size=1000", auto, nil, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_HTTP_CLIENT_ERROR},
-		{"STREAM, small", "200:size=1000", streamed, nil, 0, 1000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, empty", "200:size=0", streamed, nil, 0, 0, "response_started@0 outcome", 0},
-		{"STREAM, large", "200:size=3000000", streamed, nil, 0, 3_000_000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, decoded", "200:size=700000,coding=gzip,chunked", streamed, nil, 0, 700_000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, truncated", "200:size=3000000", streamed, func(in *pb.FetchRequest) {
-			in.BodyPolicy.MaxSizeBytes, in.BodyPolicy.OversizeAction = new(int64(2_000_000)), pb.OversizeAction_OVERSIZE_ACTION_TRUNCATE
-		}, 0, 2_000_000, "response_started@0 body_chunk outcome", 0},
-		{"STREAM, with events", "503/200:size=40000", streamed, func(in *pb.FetchRequest) { in.EventLevel = pb.EventLevel_EVENT_LEVEL_ATTEMPTS },
-			0, 40_000, "admitted attempt_started response_started@0 attempt_finished attempt_started response_started@0 body_chunk attempt_finished outcome", 0},
-		{"AUTO, interrupted early", "200:size=40000,cut=20000/200:size=40000", auto, nil, 40_000, 0, "outcome", 0},
-		{"AUTO, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, auto, nil, 0, 3_000_000, "response_started@0 body_chunk response_started@2000000 body_chunk outcome", 0},
-		{"AUTO, restarted", "200:size=3000000,cut=2000000" + tag + "/200:size=100,etag=%22v2%22", auto, func(in *pb.FetchRequest) { streamOf(in).Recovery = pb.BodyRecovery_BODY_RECOVERY_RESTART },
-			0, 100, "response_started@0 body_chunk response_started@0 body_chunk outcome", 0},
-		{"STREAM, resumed", "200:size=3000000,cut=2000000" + tag + "/200:size=3000000" + tag, streamed, nil, 0, 3_000_000,
-			"response_started@0 body_chunk response_started@2000000 body_chunk outcome", 0},
-		{"STREAM, without a hold-back", "200:size=600000,chunked,cut=400000/200:size=600000,chunked", streamed, func(in *pb.FetchRequest) { streamOf(in).MaxHoldBackBytes = new(int64(0)) },
-			0, 400_000, "response_started@0 body_chunk outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
-		{"a resume point", "200:size=3000000" + tag, streamed, func(in *pb.FetchRequest) {
-			streamOf(in).ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
-		}, 0, 3_000_000, "response_started@1000000 body_chunk outcome", 0},
-		{"a resume point of another body", "200:size=3000000,etag=%22v2%22,range", streamed, func(in *pb.FetchRequest) {
-			streamOf(in).ResumePoint = &pb.ResumePoint{OffsetBytes: 1_000_000, Validator: `"v1"`}
-		}, 0, 0, "outcome", pb.ErrorClass_ERROR_CLASS_BODY_INTERRUPTED},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := r.in(t)
-			task := r.task("a", "/s/"+strings.NewReplacer(" ", "-", ",", "").Replace(row.name)+"/"+row.script)
-			if row.delivery != nil {
-				task.Request.BodyPolicy = row.delivery(new(pb.StreamDelivery))
-			}
-			if row.change != nil {
-				row.change(task.Request)
-			}
-			m := r.many(t.Context())
-			m.start(task, r.task("b", "/s/b/200:size=10"))
-			m.finish("a", "b")
-			m.wantClass("a", row.class)
-			m.wantClass("b", ok)
-			if got := m.bodyEvents("a"); got != row.events {
-				t.Errorf("events %s, want %s", got, row.events)
-			}
-			if got := m.outcomes["a"][0].GetInlineBody(); !bytes.Equal(got, r.Origin.Body(int64(row.inline))) {
-				t.Errorf("%d bytes in the outcome, want %d", len(got), row.inline)
-			}
-			got, from := m.bodies["a"], int64(0) // from is where the first response starts
-			if begins := m.begins["a"]; len(begins) > 0 {
-				from = begins[0]
-			}
-			if want := r.Origin.Body(int64(row.size)); len(got) != len(want) || !bytes.Equal(got[from:], want[from:]) {
-				t.Errorf("%d bytes in chunks, want %d", len(got), row.size)
-			}
-			if s := m.outcomes["a"][0].GetBodySummary(); row.class == ok && from == 0 { // the digest is of bytes that the fetch has seen
-				if n, sum := row.inline+row.size, fmt.Sprintf("%x", sha256.Sum256(r.Origin.Body(int64(row.inline+row.size)))); s.GetSizeBytes() != int64(n) || s.GetSha256() != sum {
-					t.Errorf("%d bytes with SHA-256 %s, want %d with %s", s.GetSizeBytes(), s.GetSha256(), n, sum)
-				}
-			}
-		})
-	}
-}
-
-// bodyEvents returns the events of a task that has ended, with the offset of each response. Chunks in a
-// row are one.
-func (m *manyStream) bodyEvents(tag string) string {
-	begins, events := m.begins[tag], slices.Clone(m.events[tag+" before"])
-	for i, event := range events {
-		if event == "response_started" {
-			events[i] = fmt.Sprintf("response_started@%d", begins[0])
-			begins = begins[1:]
-		}
-	}
-	return strings.Join(slices.Compact(events), " ")
 }
 
 // TestFetchManySlowReader checks that the time in which the caller does not read ends neither the

@@ -2,16 +2,12 @@ package server_test
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
 
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
-	"fetchd/server"
 )
 
 // TestPoliciesReplaced replaces the policies all the time. Each call must have all its limits from one set.
@@ -52,42 +48,4 @@ func TestPoliciesReplaced(t *testing.T) {
 	close(stop)
 	running.Wait()
 	t.Logf("calls by policy: %v", counts)
-}
-
-// TestPolicyReplacedInFlight replaces the policy of a fetch that waits for its first response. The new one judges the
-// redirect, and the denial is counted.
-func TestPolicyReplacedInFlight(t *testing.T) {
-	t.Parallel()
-	arrived, release := make(chan struct{}), make(chan struct{})
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if q.URL.Path == "/" {
-			close(arrived)
-			<-release
-			http.Redirect(w, q, "/next", http.StatusFound)
-		}
-	}))
-	t.Cleanup(site.Close)
-	port := netip.MustParseAddrPort(site.Listener.Addr().String()).Port()
-	o := newObserved(t, func(c *server.Config) { c.Fetch.Egress.AllowPorts = append(c.Fetch.Egress.AllowPorts, port) })
-	permit := func(address string) {
-		set, faults := policies.Parse(fmt.Appendf(nil, "policies: {p: {egress: {allow-addresses: [%s], ports: [%d]}}}\ndefault: p\n", address, port))
-		if len(faults) > 0 {
-			t.Fatal(faults)
-		}
-		o.Service.SetPolicies(set)
-	}
-	permit("127.0.0.1")
-	ended := make(chan *pb.FetchError, 1)
-	go func() {
-		resp, err := o.Client.FetchUnary(t.Context(), &pb.FetchRequest{Url: site.URL})
-		if err != nil {
-			t.Error(err)
-		}
-		ended <- resp.GetOutcome().GetError()
-	}()
-	<-arrived
-	permit("127.0.0.2")
-	close(release)
-	wantBlocked(o.rig, <-ended, "address_not_allowed", "p")
-	o.want(map[string]float64{`fetchd_policy_denials_total{mode="enforce",policy="p",reason="address_not_allowed"}`: 1})
 }

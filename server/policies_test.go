@@ -11,16 +11,12 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"fetchd/fetch"
 	"fetchd/fetch/auth"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
 	"fetchd/server"
-	"fetchd/test/dnstest"
 )
 
 // policySet returns a set of policies in which PORTS are those of the origin.
@@ -327,27 +323,6 @@ func TestPolicyReportLines(t *testing.T) {
 	})
 }
 
-// TestPolicyTexts checks what callers are told by a policy that permits nothing, and by one with other ports or schemes.
-func TestPolicyTexts(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ name, policy, want string }{
-		{"nothing", "permit: nothing", "url is forbidden: the policy permits nothing"},
-		{"ports", "egress: {allow-addresses: [127.0.0.0/8], ports: [9080, 443]}", "its port is not in ports (9080, 443)"},
-		{"no ports", "egress: {allow-addresses: [127.0.0.0/8]}", "its port is not in ports (80, 443)"},
-		{"schemes", "egress: {schemes: [https]}", "its scheme is not in schemes (https)"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.Service.SetPolicies(policySet(t, r, "policies: {p: {"+row.policy+"}}\ndefault: p\n"))
-			failed := methods["FetchMany"](r, r.request("/s/k/200")).GetError()
-			if !strings.Contains(failed.GetMessage()+failed.GetDetail(), row.want) || failed.GetPolicy() != "p" || len(r.Origin.Requests("k")) != 0 {
-				t.Errorf("%v, want %q and no request", failed, row.want)
-			}
-		})
-	}
-}
-
 // TestPolicyOfTask checks that a task that its policy forbids fails alone.
 func TestPolicyOfTask(t *testing.T) {
 	t.Parallel()
@@ -366,48 +341,5 @@ func TestPolicyOfTask(t *testing.T) {
 	wrong.Method = "GE T"
 	if failed := methods["FetchMany"](r, wrong).GetError(); failed.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST || failed.GetPolicy() != "" || failed.GetReason() != "" {
 		t.Errorf("%v, want INVALID_REQUEST without a policy", failed)
-	}
-}
-
-// TestPolicyHidesNames checks, in each method, that a caller sees the same of a name that exists inside a network and
-// of names that do not exist. The log says which is which.
-func TestPolicyHidesNames(t *testing.T) {
-	t.Parallel()
-	for name, call := range methods {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, func(c *server.Config) {
-				c.Fetch.Resolver = fetch.Resolver(dnstest.Serve(t, map[string]string{"db7.corp.example": "127.0.0.1"}))
-			})
-			r.Service.SetPolicies(policySet(t, r, "policies: {crawler: {egress: {PORTS}}}\ndefault: crawler\n"))
-			see := func(host string) *pb.FetchOutcome {
-				in := r.request("/s/k/200")
-				in.Url = strings.Replace(in.GetUrl(), "127.0.0.1", host, 1)
-				o := call(r, in)
-				o.TotalDuration, o.FetchId = nil, ""
-				for _, hop := range o.GetHops() {
-					hop.StartOffset, hop.Exchange.ResolveDuration = nil, nil
-				}
-				text := strings.ReplaceAll(r.json(o), host, "HOST")
-				must(t, protojson.Unmarshal([]byte(text), o))
-				return o
-			}
-			absent := see("db8.corp.example")
-			if absent.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_DNS_NOT_FOUND || absent.GetAttemptCount() != 3 {
-				t.Errorf("%v, want DNS_NOT_FOUND after 3 attempts", absent)
-			}
-			for _, host := range []string{"db7.corp.example", "gone.example"} {
-				if diff := cmp.Diff(absent, see(host), protocmp.Transform()); diff != "" {
-					t.Errorf("%s differs from a name that does not exist (-want +got)\n%s", host, diff)
-				}
-			}
-			if lines := r.logs.lines(t, "fetch finished"); !strings.Contains(fmt.Sprint(lines[1]["error"]), "address_not_allowed by the policy crawler") || strings.Contains(fmt.Sprint(lines[0]["error"]), "policy") {
-				t.Errorf("lines %v, want that the policy crawler forbids the address of the second fetch alone", lines)
-			}
-			r.Service.SetPolicies(policySet(t, r, "policies: {inside: {egress: {PORTS, allow-addresses: [127.0.0.1]}}}\ndefault: inside\n"))
-			if o := see("db7.corp.example"); o.GetKind() != pb.OutcomeKind_OUTCOME_KIND_SUCCESS {
-				t.Errorf("%v, want a success where the policy opens the address", o)
-			}
-		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -85,25 +84,6 @@ func wantQuota(t *testing.T, call string, err error, trailer metadata.MD, quota 
 			t.Errorf("%s: %v, want the quota %q of the policy p", call, info, quota)
 		}
 	}
-}
-
-// TestQuotaOverHTTP checks that Retry-After is the time until the quota permits another call.
-func TestQuotaOverHTTP(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(r *rig) {
-		r.setQuota("fetches-per-second: 0.1, burst: 1")
-		body := r.json(r.request("/s/k/200"))
-		if resp := r.post(r.Context(), "/v1/fetch", body); resp.StatusCode != 200 {
-			r.Fatal(resp.Status)
-		}
-		for _, path := range []string{"/v1/fetch", "/v1/fetch:unary"} {
-			resp := r.post(r.Context(), path, body)
-			r.wantStatus(resp, 429, codes.ResourceExhausted, `its policy p permits (fetches-per-second)`)
-			if got := resp.Header.Get("Retry-After"); got != "10" && got != "11" {
-				r.Errorf("%s: Retry-After %q, want 10 or 11", path, got)
-			}
-		}
-	})
 }
 
 // TestRunaway checks that a caller at ten times its quota leaves five others at theirs what they have without it: 95 %

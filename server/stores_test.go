@@ -311,25 +311,3 @@ func TestStoreRefuses(t *testing.T) {
 	})
 	r.wantRequests("refused", 0)
 }
-
-// TestStoreDown checks that a store that failed several times refuses at once, that this costs the
-// origin nothing, and that other stores still work.
-func TestStoreDown(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, withStores(t, t.TempDir()))
-	for i := range 8 { // five of them open the breaker
-		out := r.mustUnary(toStore(r.request("/s/k/200:size=10"), "bucket", key(i))).GetOutcome()
-		attempts := int32(1)
-		if i >= 5 {
-			attempts = 0
-		}
-		wantClass(t, out, pb.ErrorClass_ERROR_CLASS_STORE_FAILURE, pb.StopReason_STOP_REASON_STOPPED, attempts)
-		if refused := out.GetError().GetReason() == "store_unavailable"; refused != (i >= 5) || !out.GetError().GetRetryable() || strings.Contains(out.GetError().GetDetail(), "127.0.0.1") {
-			t.Errorf("fetch %d: %v", i, out.GetError())
-		}
-	}
-	r.wantRequests("k", 5)
-	if out := r.mustUnary(toStore(r.request("/s/k/200:size=10"), "open", "k")).GetOutcome(); out.GetStoredObject() == nil {
-		t.Errorf("another store: %v", out)
-	}
-}

@@ -342,11 +342,3 @@ func visitsOf(s *site.Site, path string) []site.Visit {
 	}
 	return visits
 }
-
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	got := runWith(t.Context(), strings.NewReader(""), map[string]string{"FRONTIER_DB": "/no/such.db", "FETCHD_SERVER": "127.0.0.1:1"}, "demo", "--quiet")
-	if got.code != cli.ExitOK || strings.Count(got.out, "\nok    ") != 6 || strings.Contains(got.out, "FAIL") {
-		t.Errorf("exit status %d, %q, %s, want 0 and six checks that hold", got.code, got.err, got.out)
-	}
-}
