@@ -279,6 +279,7 @@ func TestRawRefuses(t *testing.T) {
 		{"two headers", "GET", target, []func(*http.Request){func(r *http.Request) { r.Header.Add("Fetchd-Request", "{}") }}, 400, codes.InvalidArgument, "given 2 times"},
 		{"an invalid policy", "GET", target, []func(*http.Request){request(`{"retry_policy":{"max_attempts":99}}`)}, 400, codes.InvalidArgument, "retry_policy.max_attempts is 99"},
 		{"another method of a GET", "GET", target, []func(*http.Request){request(`{"method":"POST"}`)}, 400, codes.InvalidArgument, "call with POST"},
+		{"a range of the call", "GET", target, []func(*http.Request){sets("Range", "bytes=0-9")}, 400, codes.InvalidArgument, "lacks Range, and the Range of the call does not reach the origin: put it into Fetchd-Request"},
 		{"a body in the header", "POST", target, []func(*http.Request){request(`{"body":"aGVsbG8="}`)}, 400, codes.InvalidArgument, "send it as the body of a POST"},
 		{"a GET with a body", "GET", target, []func(*http.Request){body(3)}, 400, codes.InvalidArgument, "is sent with GET"},
 		{"a body that is too long", "POST", target, []func(*http.Request){body(1<<20 + 1)}, 413, codes.InvalidArgument, "1048576"},

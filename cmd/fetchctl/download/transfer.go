@@ -44,7 +44,7 @@ var (
 )
 
 // otherName says what to do about a file that is in the way.
-const otherName = ": remove it, give another name in the second column of -i, or give --force"
+const otherName = "remove it, give another name in the second column of -i, or give --force"
 
 // refusal is the reason why a file is not accepted although the fetch succeeded.
 type refusal struct {
@@ -143,9 +143,9 @@ func (t *transfer) alreadyThere(ctx context.Context) error {
 	case known == t.entry.url:
 		return errAlreadyThere
 	case known != "":
-		return &refusal{"output", "exists, and is the file of another URL" + otherName, cli.ExitOutput}
+		return &refusal{"output", "exists, and is the file of another URL: " + otherName, cli.ExitOutput}
 	default:
-		return &refusal{"output", "exists, and " + urlsName + " does not have its URL" + otherName, cli.ExitOutput}
+		return &refusal{"output", "exists, and " + urlsName + " does not have its URL: list its digest in --sha256sums, " + otherName, cli.ExitOutput}
 	}
 	f, err := t.dir.open(t.entry.name, os.O_RDONLY)
 	if err != nil {

@@ -127,6 +127,11 @@ func checkRaw(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
 	case in.GetMethod() == http.MethodHead && r.Method != http.MethodHead:
 		v.Add("method", "is HEAD in %s, whose length would be that of a body: call with HEAD", requestHeader)
 	}
+	for _, name := range []string{"Range", "If-None-Match", "If-Modified-Since"} { // without it the answer would be another one
+		if r.Header.Get(name) != "" && !hasHeader(in, name) {
+			v.Add("headers", "lacks %[1]s, and the %[1]s of the call does not reach the origin: put it into %[2]s", name, requestHeader)
+		}
+	}
 	if len(in.GetBody()) > 0 {
 		v.Add("body", "is set in %s: send it as the body of a POST", requestHeader)
 	}
