@@ -170,8 +170,6 @@ type Failure struct {
 	// is set.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
-
-	callerError error // the cause of the caller's context, if it ended the fetch
 }
 
 // Outcome is the result of a fetch.

@@ -13,21 +13,6 @@ import (
 	"fetchd/fetch/timers"
 )
 
-// ErrTooManyRedirects matches the error of a fetch with more redirects than its policy
-// allows (R1): errors.Is(failure.Err(), ErrTooManyRedirects). See [Failure.Err].
-var ErrTooManyRedirects error = fault.New(classify.TooManyRedirects, classify.NoPhase, "")
-
-// Err returns the failure as an error. Under errors.Is, errors of the same class match
-// each other. If the context of the caller ended the fetch, the error also matches the
-// context's error and its cause, see [context.Cause].
-func (f *Failure) Err() error {
-	err := fault.New(f.Class, f.Phase, f.Reason)
-	if f.callerError == nil {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, f.callerError)
-}
-
 // TimeoutError reports which time limit passed.
 type TimeoutError = timers.Error
 

@@ -3,7 +3,6 @@ package fetch
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -109,7 +108,7 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 	f := &Failure{Class: d.Class, FailureType: d.FailureType, Rule: d.ClassRule,
 		URL: a.hop.urlText(), Retryable: d.Retryable, Request: a.run.requests,
 		RetryAfter: d.RetryAfter, HasRetryAfter: d.HasRetryAfter,
-		Phase: a.phase, Reason: a.reason, Policy: a.denial.policy, PolicyRule: a.denial.rule, callerError: a.run.callerError(d.Class)}
+		Phase: a.phase, Reason: a.reason, Policy: a.denial.policy, PolicyRule: a.denial.rule}
 	if d.Class == classify.Internal && a.reason == fault.NoDescriptor { // a later fetch may find one (P6)
 		f.Retryable = a.run.maySendAgain()
 	}
@@ -139,17 +138,6 @@ func (a *attempt) failureOf(d *classify.Decision) *Failure {
 func (r *run) maySendAgain() bool {
 	o := classify.Observation{Method: r.req.Method, Request: r.requests}
 	return o.MaySendAgain(&r.req.Policy)
-}
-
-// callerError returns the errors of the caller's context if it ended the fetch, and class is the class of that.
-func (r *run) callerError(class classify.Class) error {
-	if class != classify.Cancelled && class != classify.Deadline || r.caller == nil { // nil: the fetch was refused
-		return nil
-	}
-	if own, ok := errors.AsType[*fault.CallerError](r.cancelCause()); ok && own.ErrorClass() == class {
-		return own.Errors()
-	}
-	return nil
 }
 
 // emitFinished reports an attempt to the sink and the observer.
@@ -236,7 +224,7 @@ func (r *run) settleAs(class classify.Class, reason, text string) {
 	}
 	r.failure = &Failure{Class: r.decision.Class, FailureType: r.decision.FailureType, Rule: r.decision.ClassRule,
 		Message: cmp.Or(text, classMessage(class, "")), Reason: reason,
-		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable, Request: r.requests, callerError: r.callerError(class)}
+		URL: urls.WithoutUserinfo(r.req.URL), Retryable: r.decision.Retryable, Request: r.requests}
 }
 
 // Refuse returns the outcome of a fetch that fails before it starts: it has no attempts and

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"syscall"
 
 	"fetchd/classify"
@@ -89,14 +88,6 @@ func (e *CallerError) Error() string { return e.cause.Error() }
 
 // Unwrap returns the error of the context.
 func (e *CallerError) Unwrap() error { return e.ended }
-
-// Errors returns the error of the context and its cause as one error that matches both.
-func (e *CallerError) Errors() error {
-	if errors.Is(e.cause, e.ended) {
-		return e.cause
-	}
-	return fmt.Errorf("%w: %w", e.ended, e.cause)
-}
 
 // ErrorClass implements [classify.Classified].
 func (e *CallerError) ErrorClass() classify.Class {
