@@ -1,5 +1,6 @@
 """What happens when the service drains, dies, or refuses the caller."""
 
+import asyncio
 import pathlib
 import signal
 import socket
@@ -89,24 +90,43 @@ class Faults(Case):
         self.assertLess(len(lost), count // 2, "the other replica does the rest")
 
     def test_kill_and_restart(self):
-        """A client goes on when the service is back."""
+        """Calls wait for a service that restarts, and fail if it does not come back soon."""
         service = self.service_of(grpc_addr=free_address())
         client = self.client_of(service.target)
-        self.assertEqual(client.get(self.url("a", "200")).status_code, 200)
+
+        def streamed(method, url):
+            with client.stream(method, url) as response:
+                return response
+
+        ways = {
+            "request": lambda url: client.request("POST", url).status_code,
+            "stream": lambda url: streamed("GET", url).status_code,
+            "post": lambda url: streamed("POST", url).status_code,
+            "many": lambda url: [r.status_code for r in client.fetch_many([url])][0],
+            "explain": lambda url: client.explain(response={"status_code": 200}) and 200,
+        }
+        for name, way in ways.items():
+            with self.subTest(name):
+                self.assertEqual(client.get(self.url("first", "200")).status_code, 200)
+                service.process.kill()
+                service.process.wait()
+                self.rest(client, 0.2)  # the client sees the end of the connection
+                start, services = time.monotonic(), []
+                again = threading.Timer(0.7, lambda: services.append(self.service_of(grpc_addr=service.target)))
+                again.start()
+                self.assertEqual(way(self.url(name, "200")), 200)
+                self.assertLess(time.monotonic() - start, 4)
+                again.join()
+                service = services[0]
+                self.assertEqual(len(self.seen(name)), int(name != "explain"))
         service.process.kill()
         service.process.wait()
         with self.assertRaises(fetchd.ServiceError):
-            client.get(self.url("b", "200"))
-        self.service_of(grpc_addr=service.target)
-        until = time.monotonic() + 30
-        while True:  # gRPC waits before it connects again
-            try:
-                self.assertEqual(client.get(self.url("c", "200")).status_code, 200)
-                break
-            except fetchd.ServiceError:
-                self.assertLess(time.monotonic(), until)
-                time.sleep(0.1)
-        self.assertEqual((len(self.seen("b")), len(self.seen("c"))), (0, 1))
+            client.get(self.url("b", "200"), timeout=0.5)
+        self.assertEqual(len(self.seen("b")), 0)
+
+    def rest(self, client, seconds):
+        time.sleep(seconds)
 
     def test_kill_in_a_body(self):
         service = self.service_of()
@@ -393,6 +413,9 @@ def refuse(context, code, reason, wait=0.0, field=""):
 
 class AsyncFaults(Faults):
     kind = Blocking
+
+    def rest(self, client, seconds):
+        client._run(asyncio.sleep(seconds))
 
 
 if __name__ == "__main__":

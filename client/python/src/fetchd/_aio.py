@@ -10,7 +10,7 @@ import grpc
 from . import _client, _help, _text, contract
 from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
-from .errors import BodyRestarted, FetchdError, quota_wait, service_error
+from .errors import BodyRestarted, FetchdError, UnavailableError, quota_wait, service_error, unreached
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,6 +36,7 @@ class _Fetch:
     def __init__(self, driver: _Driver, data: bytes, timeout: Optional[float]):
         self.driver, self.data, self.answered = driver, data, False
         self.deadline = None if timeout is None else driver.loop.time() + timeout
+        self.outage = driver.outage(timeout)
         self.open()
 
     @property
@@ -50,13 +51,15 @@ class _Fetch:
             try:
                 message = await self.call.read()
             except grpc.RpcError as error:
-                wait = None if self.answered else quota_wait(service_error(error), self.left)
-                if wait is None:
+                failed = service_error(error)
+                wait = None if self.answered else quota_wait(failed, self.left)
+                if wait is not None:
+                    await asyncio.sleep(wait)
+                elif self.answered or not unreached(failed) or not await self.driver.reconnected(self.outage):
                     raise
-                await asyncio.sleep(wait)
                 self.open()
             else:
-                self.answered = True
+                self.answered = self.driver.answered = True
                 return message
 
     def cancel(self) -> None:
@@ -77,6 +80,7 @@ class _Driver:
         self.metadata = settings.metadata
         self.pool = Pool(self._open, lambda stream: stream.driver.signal.set())
         self._timer: Any = None
+        self.answered = False
 
     def _open(self, stream: Stream) -> None:
         feed = stream.driver = _Feed()
@@ -87,7 +91,7 @@ class _Driver:
 
     def _start(self, stream: Stream, feed: _Feed) -> None:
         feed.call = self.methods.many(metadata=self.metadata)
-        feed.running += [self.loop.create_task(self._write(stream, feed)), self.loop.create_task(self._read(stream, feed.call))]
+        feed.running += [self.loop.create_task(self._write(stream, feed)), self.loop.create_task(self._read(stream, feed))]
 
     async def _open_later(self, stream: Stream, feed: _Feed) -> None:
         try:
@@ -116,22 +120,67 @@ class _Driver:
             feed.call.cancel()  # _read ends the tasks
             raise
 
-    async def _read(self, stream: Stream, call: Any) -> None:
+    async def _read(self, stream: Stream, feed: _Feed) -> None:
         error: Optional[Exception] = None
+        outage = None
         try:
             while True:
-                data = await call.read()
-                if data is grpc.aio.EOF:
+                error = await self._receive(stream, feed.call)
+                outage = outage or self.outage()
+                if not isinstance(error, UnavailableError) or not stream.unsent or not await self.reconnected(outage) or not stream.unsent:
                     break
-                stream.receive(data)
-        except grpc.RpcError as broken:
-            error = service_error(broken)
+                await self._reopen(stream, feed)
         except asyncio.CancelledError:
             error = self.pool.closed
         except Exception as unexpected:  # the tasks of the stream must end
             error = unexpected
-            call.cancel()
+            feed.call.cancel()
         stream.end(error)
+
+    async def _receive(self, stream: Stream, call: Any) -> Optional[Exception]:
+        """Handles the messages of a call. Returns its error."""
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF:
+                self.answered = True
+                stream.receive(data)
+        except grpc.RpcError as broken:
+            return service_error(broken)
+        return None
+
+    async def _reopen(self, stream: Stream, feed: _Feed) -> None:
+        """Makes the call of a stream again, which has sent no task."""
+        *_, writer, reader = feed.running
+        writer.cancel()
+        await asyncio.wait([writer])
+        stream.hello = False
+        feed.call = self.methods.many(metadata=self.metadata)
+        feed.running = [self.loop.create_task(self._write(stream, feed)), reader]
+
+    def outage(self, left: Optional[float] = None) -> _client.Outage:
+        return _client.Outage(self.loop.time(), self.answered, left)
+
+    async def reconnected(self, outage: _client.Outage) -> bool:
+        """Waits for a connection. Reports whether a call that was not sent may be made again."""
+        pause = outage.wait(self.loop.time())
+        if pause is None:
+            return False
+        await asyncio.sleep(pause)
+        try:
+            await asyncio.wait_for(self.channel.channel_ready(), outage.until - self.loop.time())
+        except asyncio.TimeoutError:
+            pass  # the next try says why
+        return self.pool.closed is None
+
+    async def unary(self, call: Callable[..., Any], request: Any, timeout: Optional[float]) -> Any:
+        """Makes a call that fetches nothing. Waits for the service."""
+        start, outage, left = self.loop.time(), self.outage(timeout), timeout
+        while True:
+            try:
+                return await call(request, timeout=left, metadata=self.metadata)
+            except grpc.RpcError as error:
+                if not unreached(service_error(error)) or not await self.reconnected(outage):
+                    raise
+            left = None if timeout is None else max(0.0, start + timeout - self.loop.time())
 
     async def fetch(self, request: _client.StreamRequest) -> Any:
         """Starts a call of Fetch."""
@@ -139,7 +188,7 @@ class _Driver:
         if request.once:
             start = self.loop.time()
             try:
-                await self.methods.check(b"", timeout=timeout, metadata=self.metadata)
+                await self.unary(self.methods.check, b"", timeout)
             except grpc.RpcError as error:
                 _client.connected(error, request.timeout)
             if timeout is not None:
@@ -387,7 +436,7 @@ class AsyncClient(_client.Session):
         driver = self._open()
         request, limit = _client.explain_request(observation), _client.explain_timeout(timeout)
         try:
-            return await driver.methods.explain(request, timeout=limit, metadata=driver.metadata)  # type: ignore[no-any-return]
+            return await driver.unary(driver.methods.explain, request, limit)  # type: ignore[no-any-return]
         except grpc.RpcError as error:
             raise service_error(error, False, limit) from None
 

@@ -281,6 +281,9 @@ class Settings:
             ("grpc.service_config", service_config),
             ("grpc.enable_http_proxy", 0),
             ("grpc.keepalive_time_ms", 30000),
+            # Those of gRPC are 1 s and 120 s, too long for calls that wait for a restart.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2000),
             # The thread that reads a streamed response also does its input, which takes half the
             # CPU. An experimental option of grpcio.
             ("SingleThreadedUnaryStream", 1),
@@ -365,6 +368,24 @@ def connected(error: Any, timeout: Optional[float]) -> None:
     failed = service_error(error, False, timeout)
     if failed.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
         raise failed from None
+
+
+class Outage:
+    """How long one call waits for a service that cannot be reached. gRPC connects only while somebody
+    waits, otherwise every few seconds: without it a restart of the service would cost a quarter of a minute."""
+
+    # Seconds. The address of a service that has never answered may be wrong.
+    KNOWN, UNKNOWN = 5.0, 1.0
+
+    def __init__(self, now: float, answered: bool, left: Optional[float] = None):
+        limit = self.KNOWN if answered else self.UNKNOWN
+        self.until = now + (limit if left is None else min(limit, left))
+        self.pause = 0.05
+
+    def wait(self, now: float) -> Optional[float]:
+        """Returns for how many seconds to wait before the next try at least, or None if there is none."""
+        self.pause = min(2 * self.pause, 1.0)
+        return self.pause if now + self.pause < self.until else None
 
 
 def explain_timeout(timeout: Optional[Duration]) -> Optional[float]:

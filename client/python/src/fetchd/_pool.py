@@ -106,6 +106,11 @@ class Stream:
         """Reports whether nothing more is sent, so that the call is half-closed."""
         return self.leaving and not self.tasks and not self.queue
 
+    @property
+    def unsent(self) -> bool:
+        """Reports whether the service has no task of the stream, so that the call can be made again."""
+        return not (self.answered or self.tasks or self.leaving)
+
     def next_message(self) -> Optional[bytes]:
         """Returns the next message to send, or None.
 

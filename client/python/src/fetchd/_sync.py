@@ -17,7 +17,7 @@ import grpc
 from . import _client, _help, _text, contract
 from ._pool import CLOSE_SECONDS, Pool, Stream, Task
 from ._response import Response, Result
-from .errors import BodyRestarted, FetchdError, quota_wait, service_error
+from .errors import BodyRestarted, FetchdError, UnavailableError, quota_wait, service_error, unreached
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +37,7 @@ class _Feed:
     def __init__(self, lock: Any, stream: Stream, cancel_dropped_locked: Callable[[], None]):
         self.lock, self.stream, self.cancel_dropped_locked = lock, stream, cancel_dropped_locked
         self.signals: Any = queue.SimpleQueue()
-        self.signalled = False
+        self.signalled = self.over = False
         self.call: Any = None  # None until the pause of the stream is over
 
     def __iter__(self) -> _Feed:
@@ -48,6 +48,8 @@ class _Feed:
             with self.lock:
                 self.signalled = False
                 self.cancel_dropped_locked()
+                if self.over:
+                    raise StopIteration
                 message = self.stream.next_message()
                 if message is not None:
                     return message
@@ -75,6 +77,7 @@ class _Fetch:
     def __init__(self, driver: _Driver, data: bytes, timeout: Optional[float]):
         self.driver, self.data, self.answered = driver, data, False
         self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.outage = driver.outage(timeout)
         self.open()
 
     def open(self) -> None:
@@ -88,12 +91,13 @@ class _Fetch:
             try:
                 message = next(self.call)
             except grpc.RpcError as error:
-                wait = None if self.answered else quota_wait(service_error(error), _left(self.deadline))
-                if wait is None or self.driver.closing.wait(wait):
+                failed = service_error(error)
+                wait = None if self.answered else quota_wait(failed, _left(self.deadline))
+                if self.answered or not (unreached(failed) and self.driver.reconnected(self.outage)) and (wait is None or self.driver.closing.wait(wait)):
                     raise
                 self.open()
             else:
-                self.answered = True
+                self.answered = self.driver.answered = True
                 return message
 
     def cancel(self) -> None:
@@ -111,14 +115,14 @@ class _Driver:
         # Reentrant, because a signal handler may use the client.
         self.lock = threading.RLock()
         self.dropped: Deque[Task] = deque()  # to be cancelled by a stream
-        self.forked = False
+        self.forked = self.answered = False
         self.closing = threading.Event()
         self.threads: Set[threading.Thread] = set()
         self.pool = Pool(self._open_locked, lambda stream: stream.driver.wake_locked())
         _drivers.add(self)
 
     def _open_locked(self, stream: Stream) -> None:
-        feed = stream.driver = _Feed(self.lock, stream, self.cancel_dropped_locked)
+        feed = self._feed_locked(stream)
         if not stream.pause:
             feed.call = self.methods.many(feed, metadata=self.metadata)
         thread = threading.Thread(target=self._read, args=(stream, feed), name="fetchd stream", daemon=True)
@@ -130,8 +134,29 @@ class _Driver:
             feed.cancel()
             raise
 
+    def _feed_locked(self, stream: Stream) -> _Feed:
+        feed: _Feed = _Feed(self.lock, stream, self.cancel_dropped_locked)
+        stream.driver, stream.hello = feed, False
+        return feed
+
     def _read(self, stream: Stream, feed: _Feed) -> None:
-        error: Optional[Exception] = None
+        outage = None
+        while True:
+            error = self._receive(stream, feed)
+            with self.lock:
+                feed.over = again = isinstance(error, UnavailableError) and stream.unsent
+                feed.wake_locked()
+            outage = outage or self.outage()
+            if not again or not self.reconnected(outage):
+                break
+            with self.lock:
+                feed = self._feed_locked(stream)
+        with self.lock:
+            self.threads.discard(threading.current_thread())
+            stream.end(error)
+
+    def _receive(self, stream: Stream, feed: _Feed) -> Optional[Exception]:
+        """Handles the messages of a call. Returns its error."""
         try:
             if feed.call is None:
                 self.closing.wait(stream.pause)
@@ -139,16 +164,46 @@ class _Driver:
                     if not stream.finished:
                         feed.call = self.methods.many(feed, metadata=self.metadata)
             for data in feed.call or ():
+                self.answered = True
                 with self.lock:
                     stream.receive(data)
         except grpc.RpcError as broken:
-            error = service_error(broken)
+            return service_error(broken)
         except Exception as unexpected:  # the tasks of the stream must end
-            error = unexpected
             feed.cancel()
-        with self.lock:
-            self.threads.discard(threading.current_thread())
-            stream.end(error)
+            return unexpected
+        return None
+
+    def outage(self, left: Optional[float] = None) -> _client.Outage:
+        return _client.Outage(time.monotonic(), self.answered, left)
+
+    def reconnected(self, outage: _client.Outage) -> bool:
+        """Waits for a connection. Reports whether a call that was not sent may be made again."""
+        pause = outage.wait(time.monotonic())
+        if pause is None or self.closing.wait(pause):
+            return False
+        ready = grpc.channel_ready_future(self.channel)
+        try:
+            while not self.closing.is_set() and time.monotonic() < outage.until:
+                try:
+                    ready.result(timeout=0.1)
+                    break
+                except grpc.FutureTimeoutError:
+                    pass  # after the last one, the next try says why
+        finally:
+            ready.cancel()
+        return not self.closing.is_set()
+
+    def unary(self, call: Callable[..., Any], request: Any, timeout: Optional[float]) -> Any:
+        """Makes a call that fetches nothing. Waits for the service."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        outage = self.outage(timeout)
+        while True:
+            try:
+                return call(request, timeout=_left(deadline), metadata=self.metadata)
+            except grpc.RpcError as error:
+                if not unreached(service_error(error)) or not self.reconnected(outage):
+                    raise
 
     def fetch(self, request: _client.StreamRequest) -> Any:
         """Starts a call of Fetch."""
@@ -156,7 +211,7 @@ class _Driver:
         if request.once:
             start = time.monotonic()
             try:
-                self.methods.check(b"", timeout=timeout, metadata=self.metadata)
+                self.unary(self.methods.check, b"", timeout)
             except grpc.RpcError as error:
                 _client.connected(error, request.timeout)
             if timeout is not None:
@@ -447,7 +502,7 @@ class Client(_client.Session):
         driver = self._open
         request, limit = _client.explain_request(observation), _client.explain_timeout(timeout)
         try:
-            return driver.methods.explain(request, timeout=limit, metadata=driver.metadata)  # type: ignore[no-any-return]
+            return driver.unary(driver.methods.explain, request, limit)  # type: ignore[no-any-return]
         except grpc.RpcError as error:
             raise service_error(error, False, limit) from None
 
