@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -179,6 +180,10 @@ type denied struct{ field, reason, is, permits string }
 // value, the largest integer that JavaScript has, or the largest of 64 bits.
 const noLimit = 1<<53 - 1
 
+// noTime is the least total_timeout that means no limit but that of the service: the adapters of the Python package set
+// more, because their guests have no such limit.
+const noTime = 365 * 24 * time.Hour
+
 // allRedirects is the most that max_redirects may be. It means as many as are permitted: the Node client sets it, because
 // fetch follows as many.
 const allRedirects = 20
@@ -214,7 +219,7 @@ func denials(policy *policies.Policy, in *pb.FetchRequest, p *conversion.Prepare
 		}
 	}
 	total, size := in.GetTimeoutPolicy().GetTotalTimeout(), in.GetBodyPolicy()
-	most("timeout_policy.total_timeout", "total_timeout", total != nil && rules.MaxTotalTimeout > 0, total.AsDuration() > rules.MaxTotalTimeout, total.AsDuration(), rules.MaxTotalTimeout)
+	most("timeout_policy.total_timeout", "total_timeout", total.AsDuration() < noTime && rules.MaxTotalTimeout > 0, total.AsDuration() > rules.MaxTotalTimeout, total.AsDuration(), rules.MaxTotalTimeout)
 	asked := size != nil && size.MaxSizeBytes != nil && size.GetMaxSizeBytes() < noLimit
 	most("body_policy.max_size_bytes", "max_size_bytes", asked && rules.MaxSizeBytes > 0, size.GetMaxSizeBytes() > rules.MaxSizeBytes, size.GetMaxSizeBytes(), rules.MaxSizeBytes)
 	retry, redirect := in.GetRetryPolicy(), in.GetRedirectPolicy()

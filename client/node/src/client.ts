@@ -58,6 +58,7 @@ export class Client {
     this.#channel = new Channel(service, options);
     this.#many = new Many(this.#channel);
     this.#policies = options.fetchd;
+    if (this.#policies?.retry_policy?.idempotency_key) throw new TypeError("fetchd.retry_policy.idempotency_key would be the key of each request: give each its own header idempotency-key");
     this.fetch = Object.defineProperty(this.fetch.bind(this), "name", { value: "fetch" }); // so that it can be passed on
     Object.defineProperty(this.fetch, "length", { value: 1 });
   }

@@ -120,6 +120,7 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
 
   const headers = init?.headers ?? (from && init?.headers === undefined ? from.headers : undefined);
   if (headers !== undefined) request.headers = forwarded(headers, (request.body_policy as FetchRequestInit["body_policy"])?.keep_encoding === true);
+  withKey(request, init?.fetchd?.retry_policy === undefined);
 
   const signal = init?.signal === undefined ? from?.signal : (init.signal ?? undefined);
   if (signal && typeof signal.addEventListener !== "function") throw new TypeError("signal: give an AbortSignal");
@@ -138,6 +139,20 @@ export function parse(input: string | URL | Request, init: FetchInit | undefined
     if (type) addType(request, type);
     return parsed;
   });
+}
+
+/**
+ * withKey moves the header idempotency-key to the field with which the service sets it. defaults reports whether the
+ * retry_policy is that of the client: then a request without a key is sent once.
+ */
+function withKey(request: Record<string, unknown>, defaults: boolean): void {
+  const list = request.headers;
+  const policy = request.retry_policy as FetchRequestInit["retry_policy"];
+  const key = Array.isArray(list) ? (list as { name: string; value: string }[]).find((field) => nameOf(field) === "idempotency-key") : undefined;
+  if (key) {
+    request.headers = (list as unknown[]).filter((field) => field !== key);
+    request.retry_policy = { ...policy, idempotency_key: key.value };
+  } else if (defaults && policy?.allow_non_idempotent) request.retry_policy = { ...policy, allow_non_idempotent: false };
 }
 
 /** hexOf returns the digest of an integrity of the standard fetch as the contract has it. */

@@ -162,6 +162,22 @@ test("createFetch returns a function like fetch", async () => {
   assert.throws(() => response.clone(), { name: "TypeError", message: "Response.clone: Body has already been consumed." });
 });
 
+test("an idempotency key is of one request", async () => {
+  const keyed = new Client(fetchd.url, { fetchd: { retry_policy: { allow_non_idempotent: true, base_delay: 0 } } });
+  const rows = [
+    { headers: { "Idempotency-Key": "order-17" }, status: 200, sent: ["order-17", "order-17"] },
+    { headers: new Headers({ "idempotency-key": "order-18" }), status: 200, sent: ["order-18", "order-18"] },
+    { headers: {}, status: 503, sent: [undefined] },
+  ];
+  for (const { headers, status, sent } of rows) {
+    const k = key();
+    assert.equal((await keyed.fetch(origin.url(`/s/${k}/503/200`), { method: "POST", body: "x", headers })).status, status);
+    assert.deepEqual((await (await fetch(origin.url(`/_log?key=${k}`))).json()).map((r) => r.header["Idempotency-Key"]?.[0]), sent);
+  }
+  await keyed.close();
+  assert.throws(() => new Client(fetchd.url, { fetchd: { retry_policy: { idempotency_key: "order-17" } } }), /header idempotency-key/);
+});
+
 test("a header with bytes that are not ASCII", async () => {
   const response = await client.fetch(origin.url(`/s/${key()}/200:header=X-U=%C3%A9`));
   assert.equal(Buffer.from(response.headers.get("x-u"), "latin1").toString(), "é");

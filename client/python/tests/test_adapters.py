@@ -126,18 +126,67 @@ class RequestsTest(Adapters):
         self.assertEqual(raised.exception.__cause__.request_state, "not_sent")
 
     def test_sent_again(self):
-        """A POST with a key fails like a GET."""
+        """A POST with a key fails like a GET, and one without is sent once. A key is of one request."""
         keyed = self.mounted()
-        keyed.mount("http://", FetchdAdapter(self.client, retry_policy={"idempotency_key": "key", "allow_non_idempotent": True, "base_delay": 0}))
+        keyed.mount("http://", FetchdAdapter(self.client, retry_policy={"allow_non_idempotent": True, "base_delay": 0}))
         with self.assertRaises(requests.ConnectionError):
-            keyed.post(self.url("keyed", "reset"))
-        self.assertEqual(len(self.seen("keyed")), 3)
+            keyed.post(self.url("keyed", "reset"), headers={"Idempotency-Key": "order-17"})
+        self.assertEqual([seen["header"]["Idempotency-Key"] for seen in self.seen("keyed")], [["order-17"]] * 3)
+        with self.assertRaises(requests_adapter.NotIdempotentError):
+            keyed.post(self.url("unkeyed", "reset"))
+        self.assertEqual(["Idempotency-Key" in seen["header"] for seen in self.seen("unkeyed")], [False])
+        for adapter in FetchdAdapter, FetchdTransport:
+            with self.assertRaisesRegex(TypeError, "header Idempotency-Key"):
+                adapter(self.client, retry_policy={"idempotency_key": "order-17", "allow_non_idempotent": True})
 
     def test_timeout(self):
         with self.assertRaises(requests.exceptions.ReadTimeout):
             self.session.get(self.url("a", "silent"), timeout=(30, 0.2))  # only the answer is late
         self.assertEqual(len(self.seen("a")), 3)
         self.assertEqual(self.session.get(self.url("b", "200"), timeout=30).status_code, 200)
+
+    def test_long_timeouts(self):
+        """As in requests, a read timeout limits the waits and not an attempt or the whole fetch, and None is no limit."""
+        for timeout, limit in (40, 40), ((3, None), 900), (None, 900):
+            with unittest.mock.patch.object(fetchd.Client, "stream", autospec=True, side_effect=fetchd.Client.stream) as stream:
+                self.session.get(self.url("a", "200"), stream=True, timeout=timeout).close()
+            first = next(self.client.events("GET", self.url("a", "200"), timeout_policy=stream.call_args[1]["timeout_policy"]))
+            limits = first.admitted.effective_request.timeout_policy
+            self.assertEqual((limits.header_timeout.seconds, limits.idle_timeout.seconds), (limit, limit))
+            self.assertEqual((limits.attempt_timeout.seconds, limits.total_timeout.seconds), (0, 900))
+        short = self.mounted(timeout_policy={"total_timeout": 0.5})
+        with self.assertRaises(requests.exceptions.ReadTimeout):
+            short.get(self.url("b", "silent"), timeout=40)
+
+    def test_first_bytes(self):
+        """A streamed body arrives as it comes, and failures before its first byte are retried."""
+        start = time.monotonic()
+        response = self.session.get(self.url("a", "503/200:size=1000,stall=300"), stream=True, timeout=(5, 30))
+        self.assertEqual(len(next(response.iter_content(300))), 300)
+        self.assertLess(time.monotonic() - start, 5)
+        self.assertEqual(len(self.seen("a")), 2)
+        response.close()
+
+    def test_long_error_page(self):
+        """A failed status whose body is truncated says so."""
+        for stream in False, True:
+            with self.assertWarnsRegex(UserWarning, "status 404 is truncated after 65536 bytes"):
+                response = self.session.get(self.url("a", "404:size=100000"), stream=stream)
+            self.assertEqual((len(response.content), response.truncated), (65536, True))
+            self.assertFalse(self.session.get(self.url("b", "404:size=1000"), stream=stream).truncated)
+
+    def test_retryable(self):
+        """Responses and exceptions say whether a later fetch may be made."""
+        for method, steps, retryable in ("GET", "503", True), ("POST", "503", False), ("GET", "404", False), ("GET", "200", False):
+            self.assertIs(self.session.request(method, self.url(method + steps, steps)).retryable, retryable)
+        for method, listener, steps, retryable in ("GET", "refused", None, True), ("POST", None, "reset", False), ("GET", "tls-expired", None, False):
+            with self.assertRaises(requests.RequestException) as raised:
+                self.session.request(method, self.failing(listener, steps, f"x{steps}"))
+            self.assertIs(raised.exception.retryable, retryable)
+
+    def test_raw(self):
+        raw = self.session.get(self.url("a", "200:header=X-A=1,header=X-A=2"), stream=True).raw
+        self.assertEqual((raw.headers.getlist("x-a"), raw.version), (["1", "2"], 11))
 
     def test_post(self):
         for name, options, size in [
@@ -215,7 +264,7 @@ class RequestsTest(Adapters):
         """The body of an ordinary get has no default limit, and the error names the one of the service."""
         self.assertEqual(len(self.session.get(self.url("a", "200:size=20000000")).content), 20_000_000)
         ports = [int(url.rpartition(":")[2]) for url in self.origin.listeners.values()]
-        policies = {"policies": {"p": {"egress": {"allow-addresses": ["127.0.0.0/8"], "ports": ports}, "request": {"max-size-bytes": 1000}}}, "default": "p"}
+        policies = {"policies": {"p": {"egress": {"allow-addresses": ["127.0.0.0/8"], "ports": ports}, "request": {"max-size-bytes": 1000, "max-total-timeout": "20s"}}}, "default": "p"}
         with tempfile.NamedTemporaryFile("w") as file:
             json.dump(policies, file)
             file.flush()
@@ -245,11 +294,13 @@ class RequestsTest(Adapters):
         self.assertEqual(self.seen("c"), [])
 
     def test_refused_options(self):
+        unsupported = requests_adapter.UnsupportedError
+        self.assertTrue(issubclass(unsupported, requests.RequestException) and issubclass(unsupported, ValueError))
         rows = [
-            ({"verify": False}, ValueError, "verify=False is not possible through fetchd: .* --origins-file"),
-            ({"verify": "other-ca.pem"}, ValueError, "verify='other-ca.pem' is not possible through fetchd: .* --origins-file"),
-            ({"cert": "client.pem"}, ValueError, "cert is not possible through fetchd: .* --origins-file"),
-            ({"proxies": {"http": "http://127.0.0.1:1"}}, ValueError, "proxies is not possible through fetchd: .* --egress-proxy"),
+            ({"verify": False}, unsupported, "verify=False is not possible through fetchd: .* --egress-ca-file, .* --origins-file"),
+            ({"verify": "other-ca.pem"}, unsupported, "verify='other-ca.pem' is not possible through fetchd: .* --origins-file"),
+            ({"cert": "client.pem"}, unsupported, "cert is not possible through fetchd: .* --origins-file"),
+            ({"proxies": {"http": "http://127.0.0.1:1"}}, unsupported, "proxies is not possible through fetchd: .* --egress-proxy"),
             ({"headers": {"Host": "other.example"}}, requests.exceptions.InvalidHeader, '"Host" is computed from the URL: remove it'),
             ({"headers": {"Expect": "100-continue"}}, requests.exceptions.InvalidHeader, '"Expect" is not supported: remove it'),
         ]
@@ -258,7 +309,14 @@ class RequestsTest(Adapters):
                 with self.subTest(str(options)), self.assertRaisesRegex(kind, text):
                     self.session.get(self.url("a", "200"), stream=stream, **options)
         self.assertEqual(self.seen("a"), [])
-        for options, text in ({"redirect_policy": {"max_redirects": 2}}, "the Session follows redirects"), ({"client": "127.0.0.1:1"}, "needs a fetchd.Client"):
+        mounts = [
+            ({"redirect_policy": {"max_redirects": 2}}, "the Session follows redirects"),
+            ({"client": "127.0.0.1:1"}, "needs a fetchd.Client"),
+            ({"retry_policy": {"total": 5}}, "retry_policy.total is not a field"),
+            ({"retry_policy": urllib3.Retry(total=5)}, "retry_policy is Retry"),
+            ({"max_retries": 3}, "max_retries is not an argument"),
+        ]
+        for options, text in mounts:
             with self.assertRaisesRegex(TypeError, text):
                 FetchdAdapter(**{"client": self.client, **options})
         with self.assertRaises(requests.exceptions.InvalidURL):
@@ -434,7 +492,7 @@ class LostTest(Case):
 
     # What programs usually retry.
     retried = requests.ConnectionError, requests.Timeout, httpx.TransportError
-    keyed = {"retry_policy": {"idempotency_key": "key", "allow_non_idempotent": True}}
+    keyed = {"retry_policy": {"allow_non_idempotent": True}}
 
     def senders(self, target, policies):
         """Returns functions that send a request through fetchd, by name, and their NotIdempotentError."""
@@ -444,12 +502,14 @@ class LostTest(Case):
         self.addCleanup(session.close)
         session.trust_env = False
         session.mount("http://", FetchdAdapter(client, **policies))
-        http = httpx.Client(transport=FetchdTransport(client, **policies))
+        headers = {"Idempotency-Key": "key"} if policies else {}
+        session.headers.update(headers)
+        http = httpx.Client(transport=FetchdTransport(client, **policies), headers=headers)
         self.addCleanup(http.close)
 
         async def asynchronously(method, url):
             async with fetchd.AsyncClient(target) as through:
-                async with httpx.AsyncClient(transport=AsyncFetchdTransport(through, **policies)) as client:
+                async with httpx.AsyncClient(transport=AsyncFetchdTransport(through, **policies), headers=headers) as client:
                     return await client.request(method, url)
 
         return [

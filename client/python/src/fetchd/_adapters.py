@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, cast
+from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 from urllib.parse import urlsplit
 
-from ._client import ANY_SIZE, Options, once
+from ._client import ANY_SIZE, Options, once, prepared
 from .errors import FetchdError, FetchError, InvalidRequestError, NotIdempotentError, ServiceError
-from .policies import BodyPolicy, Policies, TimeoutPolicy
+from .policies import BodyPolicy, Policies, RetryPolicy, TimeoutPolicy
 
 MAX_BODY = 1 << 20  # of a request
+ANY_TIME = 366 * 86400.0  # the service reduces it to its maximum, and to that of a policy
+ERROR_BODY = 65536  # the most that the service keeps of the body of a failed status
 
 # Headers of the connection, which fetchd makes itself. It decodes bodies, unless a request has
 # Accept-Encoding.
 _CONNECTION = frozenset(("connection", "content-length", "transfer-encoding", "accept-encoding", "keep-alive", "te"))
+
+_KEY = "idempotency-key"
 
 _CATEGORIES: Dict[str, str] = {
     "dns_not_found": "connect",
@@ -45,6 +49,13 @@ def check_client(adapter: object, client: object, kind: type) -> None:
     check_defaults(client)
 
 
+def check_policies(adapter: object, policies: Mapping[str, Any]) -> None:
+    """Refuses wrong policies before the first request."""
+    prepared("GET", "http://o.example/", policies)
+    if (policies.get("retry_policy") or {}).get("idempotency_key") is not None:
+        raise TypeError(f"retry_policy.idempotency_key would be the key of each request of this {type(adapter).__name__}: give each request its own header Idempotency-Key")
+
+
 def check_defaults(client: Any) -> None:
     """Refuses a client that adds something to each request. A guest follows redirects with one request
     each, so that another host would get it."""
@@ -53,11 +64,11 @@ def check_defaults(client: Any) -> None:
             raise ValueError(f"the client has {name}, which every redirect would send to its host: set {name} of the Session of requests, or of the client of httpx, and give the adapter a fetchd client without")
 
 
-def failure(error: FetchdError, method: str, policies: Policies) -> Tuple[str, str]:
+def failure(error: FetchdError, method: str, headers: Container[str], policies: Policies) -> Tuple[str, str]:
     """Returns the kind of a failure without a response, or "other", and the text of its exception."""
     kind, text = _kind(error), str(error)
     # Programs send a request again after most of the others.
-    if kind not in ("redirects", "decode") and _sent_once(error, method, policies):
+    if kind not in ("redirects", "decode") and _sent_once(error, method, headers, policies):
         kind = "not_idempotent"
         text = f"the {method} may have taken effect; find out before you send it again: {text}"
     return kind, text
@@ -73,11 +84,11 @@ def _kind(error: FetchdError) -> str:
     return "service"
 
 
-def _sent_once(error: FetchdError, method: str, policies: Policies) -> bool:
+def _sent_once(error: FetchdError, method: str, headers: Container[str], policies: Policies) -> bool:
     """Reports whether the origin may have seen a request that may be sent only once."""
     if isinstance(error, NotIdempotentError):
         return True
-    if not once(method, (policies.get("retry_policy") or {}).get("allow_non_idempotent", False)):
+    if not once(method, _KEY in headers and (policies.get("retry_policy") or {}).get("allow_non_idempotent", False)):
         return False
     if isinstance(error, FetchError):
         return error.request_state == "unknown" and not error.retryable
@@ -104,17 +115,27 @@ def forwarded(headers: Iterable[Tuple[Any, Any]], host: str) -> List[Tuple[str, 
     return kept
 
 
-def options(policies: Policies, connect: Optional[float], read: Optional[float]) -> Options:
+def options(policies: Policies, headers: List[Tuple[str, str]], connect: Optional[float], read: Optional[float]) -> Options:
     """Returns the arguments of a fetch."""
     merged = cast(Options, dict(policies))
+    merged["headers"] = [(name, value) for name, value in headers if name.lower() != _KEY]
+    keys: List[Any] = [value for name, value in headers if name.lower() == _KEY]
+    retries = {**(policies.get("retry_policy") or {})}
+    if keys:
+        retries["idempotency_key"] = keys[0].decode("latin-1") if isinstance(keys[0], bytes) else keys[0]
+    else:
+        retries.pop("allow_non_idempotent", None)  # the service wants a key with it
+    merged["retry_policy"] = cast(RetryPolicy, retries)
+    # The guests have no limit for an attempt and for all of it, and none at all without a timeout.
     limits: TimeoutPolicy = {}
+    guest: TimeoutPolicy = {"total_timeout": ANY_TIME, "attempt_timeout": 0, "header_timeout": ANY_TIME, "idle_timeout": ANY_TIME}
     if connect is not None:
         limits["connect_timeout"] = connect
     if read is not None:
         limits["header_timeout"] = limits["idle_timeout"] = read
-    merged["timeout_policy"] = cast(TimeoutPolicy, {**policies.get("timeout_policy", {}), **limits})
+    merged["timeout_policy"] = cast(TimeoutPolicy, {**guest, **(policies.get("timeout_policy") or {}), **limits})
     # A guest that reads a body expects all of it.
-    body: BodyPolicy = {"max_error_body_bytes": 65536, "max_size_bytes": ANY_SIZE}
+    body: BodyPolicy = {"max_error_body_bytes": ERROR_BODY, "max_size_bytes": ANY_SIZE}
     merged["body_policy"] = cast(BodyPolicy, {**body, **policies.get("body_policy", {})})
     return merged
 

@@ -166,9 +166,9 @@ class _Driver:
             return False
         await asyncio.sleep(pause)
         try:
-            await asyncio.wait_for(self.channel.channel_ready(), outage.until - self.loop.time())
-        except asyncio.TimeoutError:
-            pass  # the next try says why
+            await self.methods.check(b"", timeout=max(0.0, outage.until - self.loop.time()), wait_for_ready=True, metadata=self.metadata)
+        except grpc.RpcError:
+            pass  # there is a connection, or the next try says why there is none
         return self.pool.closed is None
 
     async def unary(self, call: Callable[..., Any], request: Any, timeout: Optional[float]) -> Any:

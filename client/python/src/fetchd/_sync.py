@@ -182,16 +182,10 @@ class _Driver:
         pause = outage.wait(time.monotonic())
         if pause is None or self.closing.wait(pause):
             return False
-        ready = grpc.channel_ready_future(self.channel)
         try:
-            while not self.closing.is_set() and time.monotonic() < outage.until:
-                try:
-                    ready.result(timeout=0.1)
-                    break
-                except grpc.FutureTimeoutError:
-                    pass  # after the last one, the next try says why
-        finally:
-            ready.cancel()
+            self.methods.check(b"", timeout=_left(outage.until), wait_for_ready=True, metadata=self.metadata)
+        except (grpc.RpcError, ValueError):
+            pass  # there is a connection, or the next try says why there is none; ValueError: the client is closed
         return not self.closing.is_set()
 
     def unary(self, call: Callable[..., Any], request: Any, timeout: Optional[float]) -> Any:

@@ -268,7 +268,7 @@ _REMEDIES = (
     (r"http1\.x server", _WRONG_PORT),
     ("http2 header with status: 50[234]", _PROXY_ANSWERED),
     ("http2 header with status", _WRONG_PORT),
-    ("health check call failed", "fetchd is stopping, this is not its gRPC port (--grpc-addr, by default 8080), or a proxy in front of fetchd cannot reach it"),
+    ("health check call failed", "fetchd is stopping, or this is not the gRPC port of fetchd (--grpc-addr, by default 8080), or a proxy in front of fetchd cannot reach it"),
     ("rst stream with error code 2", "a proxy in front of fetchd may have ended the call, because it permits less silence or shorter requests (docs/operating.md)"),
     ("wrong version number", "this port speaks plaintext: leave out https:// and credentials"),
     ("certificate verify failed", "the authority of this certificate is not known: pass credentials=grpc.ssl_channel_credentials(certificate)"),

@@ -46,7 +46,7 @@ _EXCEPTIONS: Dict[str, Type[httpx.RequestError]] = {
 
 
 def _translate(error: FetchdError, request: httpx.Request, policies: Policies) -> httpx.RequestError:
-    kind, text = _adapters.failure(error, request.method, policies)
+    kind, text = _adapters.failure(error, request.method, request.headers, policies)
     return _EXCEPTIONS.get(kind, httpx.TransportError)(text, request=request)
 
 
@@ -60,8 +60,8 @@ def _options(request: httpx.Request, content: bytes, policies: Policies) -> Opti
     if len(content) > _adapters.MAX_BODY:
         raise _adapters.too_large(len(content))
     limits = request.extensions.get("timeout", {})
-    options = _adapters.options(policies, limits.get("connect"), limits.get("read"))
-    options["headers"] = _adapters.forwarded(request.headers.raw, request.url.netloc.decode("ascii"))
+    headers = _adapters.forwarded(request.headers.raw, request.url.netloc.decode("ascii"))
+    options = _adapters.options(policies, headers, limits.get("connect"), limits.get("read"))
     # httpx follows redirects itself, if it is told to, with one fetch for each.
     options["redirect_policy"] = cast("RedirectPolicy", {"follow": False, **policies.get("redirect_policy", {})})
     if content:
@@ -126,6 +126,7 @@ class FetchdTransport(httpx.BaseTransport):
         policies: for all requests. The timeouts of httpx set connect_timeout, and
             header_timeout and idle_timeout."""
         _adapters.check_client(self, client, Client)
+        _adapters.check_policies(self, policies)
         self._client = client
         self._policies: Policies = policies
 
@@ -147,6 +148,7 @@ class AsyncFetchdTransport(httpx.AsyncBaseTransport):
     def __init__(self, client: AsyncClient, **policies: Unpack[Policies]):
         """client and policies: see FetchdTransport."""
         _adapters.check_client(self, client, AsyncClient)
+        _adapters.check_policies(self, policies)
         self._client = client
         self._policies: Policies = policies
 

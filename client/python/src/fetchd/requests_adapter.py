@@ -12,6 +12,7 @@ import http.client
 import io
 import os
 import re
+import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Type, Union
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -27,14 +28,18 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url, get_encodi
 from . import _adapters, contract
 from ._response import Response
 from ._sync import Client, StreamResponse
-from .errors import FetchdError, FetchError, InvalidRequestError
+from .errors import FetchdError, FetchError, InvalidRequestError, ServiceError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .policies import Policies
 
-__all__ = ["FetchdAdapter", "FetchdResponse", "NotIdempotentError"]
+__all__ = ["FetchdAdapter", "FetchdResponse", "NotIdempotentError", "UnsupportedError"]
+
+
+class UnsupportedError(requests.RequestException, ValueError):
+    """An argument of a request that means nothing to fetchd."""
 
 
 class NotIdempotentError(requests.RequestException):
@@ -61,6 +66,9 @@ _EXCEPTIONS: Dict[str, Type[requests.RequestException]] = {
     "service": _errors.ConnectionError,
 }
 
+_DELIVERIES = {"stream", "auto", "inline", "digest", "none", "store"}
+
+
 class FetchdResponse(requests.Response):
     """A response that came through fetchd."""
 
@@ -68,6 +76,13 @@ class FetchdResponse(requests.Response):
     outcome: Optional[contract.FetchOutcome] = None
     #: The number of attempts.
     attempt_count: int = 0
+    #: Whether the body is only the first bytes of the body of a failed status.
+    truncated: bool = False
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the fetch failed, and a later one may succeed and may be sent."""
+        return self.outcome is not None and self.outcome.error.retryable
 
 
 class FetchdAdapter(BaseAdapter):
@@ -75,7 +90,7 @@ class FetchdAdapter(BaseAdapter):
 
     fetchd retries, so the Retry of the Session's other adapters does not apply. A failed
     status is an ordinary response. A failure without a response raises the exception that
-    requests has for it, with the FetchError as its cause. A POST that may have taken effect
+    requests has for it, with the FetchError as its cause, and with `retryable`. A POST that may have taken effect
     raises NotIdempotentError. The Session follows redirects, with one fetch for each. `proxies`
     and REQUESTS_CA_BUNDLE are settings of fetchd; `cert` and another `verify` are refused.
     """
@@ -86,6 +101,7 @@ class FetchdAdapter(BaseAdapter):
             connect_timeout, and header_timeout and idle_timeout, as in requests."""
         super().__init__()
         _adapters.check_client(self, client, Client)
+        _adapters.check_policies(self, policies)
         if policies.get("redirect_policy") is not None:
             raise TypeError("redirect_policy is not an argument: the Session follows redirects, so use its max_redirects, and allow_redirects")
         self._client = client
@@ -105,8 +121,9 @@ class FetchdAdapter(BaseAdapter):
     ) -> FetchdResponse:
         _check(request, verify, cert, proxies)
         url, method = _adapters.without_userinfo(request.url or ""), request.method or "GET"
-        options = _adapters.options(self._policies, *_limits(timeout))
-        options["headers"] = _adapters.forwarded(_headers(request), urlsplit(url).netloc)
+        options = _adapters.options(self._policies, _adapters.forwarded(_headers(request), urlsplit(url).netloc), *_limits(timeout))
+        if stream and not _DELIVERIES & options["body_policy"].keys():
+            options["body_policy"]["auto"] = {"max_hold_back_bytes": 0}  # the guest wants the bytes as they arrive
         options["redirect_policy"] = {"follow": False}
         got: Union[Response, StreamResponse]
         _adapters.check_defaults(self._client)
@@ -124,7 +141,9 @@ class FetchdAdapter(BaseAdapter):
         except FetchdError as error:
             raise _translate(error, request, self._policies) from error
         content = got if isinstance(got, StreamResponse) else io.BytesIO(got.content)
-        response = _response(request, got.status_code, url, got._response().headers, content)
+        response = _response(request, got._response(), url, content)
+        if got.outcome is not None and got.outcome.error_body:
+            _check_cut(response, len(got.outcome.error_body))
         response.raw.response, response.raw.translate = response, lambda error: _translate(error, request, self._policies)
         response.outcome, response.attempt_count = got.outcome, got.attempt_count
         response.connection = self  # type: ignore[attr-defined]  # HTTPDigestAuth sends again with it
@@ -138,9 +157,10 @@ class _Raw:
     response: Optional[FetchdResponse] = None
     translate: Callable[[FetchdError], requests.RequestException]
 
-    def __init__(self, status: int, headers: List[Tuple[str, str]], body: Any):
+    def __init__(self, status: int, headers: List[Tuple[str, str]], body: Any, protocol: str):
         self.status, self.reason = status, http.client.responses.get(status, "")
-        self.headers = CaseInsensitiveDict(_adapters.merged_headers(headers))
+        self.headers = urllib3._collections.HTTPHeaderDict(headers)
+        self.version = int("".join(filter(str.isdigit, protocol)) or "0")  # 11 for HTTP/1.1
         self.closed = False
         self._body = body
         message = email.message.Message()
@@ -166,14 +186,14 @@ class _Raw:
         pass
 
 
-def _response(request: requests.PreparedRequest, status: int, url: str, fields: Iterable[contract.Header], body: Any) -> FetchdResponse:
+def _response(request: requests.PreparedRequest, got: contract.HttpResponse, url: str, body: Any) -> FetchdResponse:
     # As in requests, a character is a byte.
-    headers = [(f.name, (f.raw_value or f.value.encode()).decode("latin-1")) for f in fields]
+    status, headers = got.status_code, [(f.name, (f.raw_value or f.value.encode()).decode("latin-1")) for f in got.headers]
     response = FetchdResponse()
     response.status_code = status
     response.headers = CaseInsensitiveDict(_adapters.merged_headers(headers))
     response.encoding = get_encoding_from_headers(response.headers)  # type: ignore[no-untyped-call]
-    response.raw = _Raw(status, headers, body)
+    response.raw = _Raw(status, headers, body, got.protocol)
     response.reason = response.raw.reason
     response.url = url
     response.request = request
@@ -181,17 +201,26 @@ def _response(request: requests.PreparedRequest, status: int, url: str, fields: 
     return response
 
 
+def _check_cut(response: FetchdResponse, size: int) -> None:
+    """Warns of the body of a failed status of which there is only the start."""
+    length = response.headers.get("content-length", "")
+    coded = response.headers.get("content-encoding", "identity") != "identity"
+    response.truncated = size >= _adapters.ERROR_BODY or length.isdigit() and int(length) > size and not coded
+    if response.truncated:
+        warnings.warn(f"the body of status {response.status_code} is truncated after {size} bytes: fetchd keeps no more of a failed status", stacklevel=5)
+
+
 def _check(request: requests.PreparedRequest, verify: Union[bool, str], cert: Any, proxies: Optional[Mapping[str, str]]) -> None:
     """Refuses what fetchd cannot do for one request. The proxies and the authorities of the environment are about
     the connections of the program."""
     if cert is not None:
-        raise ValueError("cert is not possible through fetchd: its operator sets the client certificate of an origin, with --origins-file")
+        raise UnsupportedError("cert is not possible through fetchd: its operator sets the client certificate of an origin, with --origins-file")
     usual = (True, None, DEFAULT_CA_BUNDLE_PATH, os.environ.get("REQUESTS_CA_BUNDLE"), os.environ.get("CURL_CA_BUNDLE"))
     if verify not in usual:
-        raise ValueError(f"verify={verify!r} is not possible through fetchd: its operator sets the certificate authority of an origin, with --origins-file")
+        raise UnsupportedError(f"verify={verify!r} is not possible through fetchd: its operator adds an authority with --egress-ca-file, or for one origin with --origins-file")
     url = request.url or ""
     if select_proxy(url, proxies) not in (None, select_proxy(url, getproxies())):
-        raise ValueError("proxies is not possible through fetchd: its operator sets a proxy, with --egress-proxy")
+        raise UnsupportedError("proxies is not possible through fetchd: its operator sets a proxy, with --egress-proxy")
 
 
 def _headers(request: requests.PreparedRequest) -> Iterable[Tuple[str, str]]:
@@ -237,12 +266,15 @@ def _body(body: Any) -> bytes:
 
 
 def _translate(error: FetchdError, request: requests.PreparedRequest, policies: Policies) -> requests.RequestException:
-    kind, text = _adapters.failure(error, request.method or "GET", policies)
+    kind, text = _adapters.failure(error, request.method or "GET", request.headers, policies)
     if isinstance(error, InvalidRequestError):
         field = re.match(r"invalid request: (?:request\.)?(url|headers)\b", error.message)
         kind = field[1] if field else kind
     response = None
     if isinstance(error, FetchError) and error.status_code:
         outcome = error.outcome
-        response = _response(request, error.status_code, outcome.final_url, outcome.response.headers, io.BytesIO(outcome.error_body))
-    return _EXCEPTIONS.get(kind, requests.RequestException)(text, request=request, response=response)
+        response = _response(request, outcome.response, outcome.final_url, io.BytesIO(outcome.error_body))
+    raised = _EXCEPTIONS.get(kind, requests.RequestException)(text, request=request, response=response)
+    unsent = isinstance(error, ServiceError) and not isinstance(error, InvalidRequestError) and not error.sent
+    raised.retryable = error.retryable if isinstance(error, FetchError) else unsent  # type: ignore[attr-defined]
+    return raised
