@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -74,12 +75,13 @@ func TestRevoked(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	tokenA, lineA, _ := secure.NewToken("alice")
 	tokenB, lineB, _ := secure.NewToken("bob")
-	_, other, _ := secure.NewToken("bob")
+	otherB, other, _ := secure.NewToken("bob")
 	certified := b.client(&wish{dns: "b.example"})
 	certified.RootCAs = a.client(nil).RootCAs
 	for _, row := range []struct {
 		name       string
 		tls        bool
+		before     string // in place of both tokens
 		tokens     string // after the change
 		file       string // settings after the change
 		ca         []byte // after the change
@@ -90,6 +92,7 @@ func TestRevoked(t *testing.T) {
 	}{
 		{name: "the token is removed", tokens: lineA + "\n", changed: `["token-file"]`, tokA: tokenA, tokB: tokenB},
 		{name: "the token has another name", tokens: lineA + "\n" + other + "\n", changed: `["token-file"]`, tokA: tokenA, tokB: tokenB},
+		{name: "one token of the same caller is removed", before: lineB + "\n" + other + "\n", tokens: other + "\n", changed: `["token-file"]`, tokA: otherB, tokB: tokenB},
 		{name: "the name is not allowed", tls: true, file: "tls-allow-san: [a.example]\n", changed: `["tls-allow-san"]`, closed: true},
 		{name: "the authority is replaced", tls: true, ca: a.pem, changed: `["tls-client-ca-file"]`, closed: true},
 		{name: "the authority is replaced, without a signal", tls: true, ca: a.pem, look: true, changed: `["tls-client-ca-file"]`, closed: true},
@@ -106,7 +109,7 @@ func TestRevoked(t *testing.T) {
 				args = append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", append(append([]byte{}, a.pem...), b.pem...)), "--config", f.write("fetchd.yaml", []byte(both)))
 				asA, asB = a.client(&wish{dns: "a.example"}), certified
 			} else {
-				args = []string{"--token-file", f.write("tokens.yaml", []byte(lineA+"\n"+lineB+"\n"))}
+				args = []string{"--token-file", f.write("tokens.yaml", []byte(cmp.Or(row.before, lineA+"\n"+lineB+"\n")))}
 			}
 			s := start(t, args...)
 			alice, bob := s.caller(asA, row.tokA), s.caller(asB, row.tokB)

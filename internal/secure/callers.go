@@ -62,9 +62,7 @@ func (c *Callers) Names() []string {
 	switch {
 	case c == nil:
 	case c.Tokens != nil:
-		for _, e := range c.Tokens.entries {
-			names = append(names, e.name)
-		}
+		names = c.Tokens.Names()
 	default:
 		for _, san := range c.SANs {
 			names = append(names, sanPrefix+san)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -31,14 +32,15 @@ const (
 // Tokens holds the callers of a token file.
 type Tokens struct {
 	entries []entry
+	names   []string          // in the order of the file
 	read    [sha256.Size]byte // digest of the file
 }
 
-// entry is a caller. max is 0 if it has no separate limit.
+// entry is a token of a caller, which may have several. max is 0 if the caller has no separate limit.
 type entry struct {
-	name string
-	sum  [sha256.Size]byte
-	max  int
+	name      string
+	sum       [sha256.Size]byte
+	max, line int
 }
 
 // NewToken returns a new token and its line for a token file. The line holds only a hash of the
@@ -111,26 +113,29 @@ func parseTokens(text []byte) (*Tokens, error) {
 		return nil, at(list, "the list is empty: make a token with fetchd token NAME")
 	}
 	t := &Tokens{read: sha256.Sum256(text)}
-	names, sums := make(map[string]int), make(map[[sha256.Size]byte]int)
+	names, sums := make(map[string]entry), make(map[[sha256.Size]byte]int)
 	for _, node := range list.Content {
 		e, err := parseEntry(node)
 		if err != nil {
 			return nil, err
 		}
-		if line, taken := names[e.name]; taken {
-			return nil, at(node, fmt.Sprintf("the name %q is used on line %d already: choose another", e.name, line))
+		switch first, taken := names[e.name]; {
+		case !taken:
+			t.names = append(t.names, e.name)
+		case first.max != e.max:
+			return nil, at(node, fmt.Sprintf("the name %q has another max-fetches on line %d: give all its lines the same", e.name, first.line))
 		}
 		if line, taken := sums[e.sum]; taken {
-			return nil, at(node, fmt.Sprintf("the sha256 is the same as on line %d: give each caller its own token", line))
+			return nil, at(node, fmt.Sprintf("the sha256 is the same as on line %d: give each line its own token", line))
 		}
-		names[e.name], sums[e.sum] = node.Line, node.Line
+		names[e.name], sums[e.sum] = e, e.line
 		t.entries = append(t.entries, e)
 	}
 	return t, nil
 }
 
 func parseEntry(node *yaml.Node) (entry, error) {
-	var e entry
+	e := entry{line: node.Line}
 	if node.Kind != yaml.MappingNode {
 		return e, at(node, "want {name, sha256, max-fetches}")
 	}
@@ -187,13 +192,7 @@ func (t *Tokens) Limits() map[string]int {
 }
 
 // Names returns the names of the callers, in the order of the file.
-func (t *Tokens) Names() []string {
-	names := make([]string, 0, len(t.entries))
-	for _, e := range t.entries {
-		names = append(names, e.name)
-	}
-	return names
-}
+func (t *Tokens) Names() []string { return slices.Clone(t.names) }
 
 // Same reports whether both were read from the same bytes.
 func (t *Tokens) Same(other *Tokens) bool { return t.read == other.read }

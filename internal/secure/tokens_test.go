@@ -32,13 +32,17 @@ func TestReadTokens(t *testing.T) {
   sha256: "`+strings.ToUpper(sum("b"))+`"
   max-fetches: 5
 - {name: "third one, ü", sha256: `+sum("c")+`, max-fetches: 1}
+- {name: second, sha256: `+sum("b2")+`, max-fetches: 5}
 `)
 	must.Succeed(t, err)
 	if diff := cmp.Diff(map[string]int{"second": 5, "third one, ü": 1}, tokens.Limits()); diff != "" {
 		t.Errorf("limits (-want +got):\n%s", diff)
 	}
 	callers := &secure.Callers{Tokens: tokens}
-	for token, want := range map[string]string{"a": "first", "b": "second", "c": "third one, ü", "": "", "d": "", "first": "", sum("a"): "", "a ": ""} {
+	if diff := cmp.Diff([]string{"first", "second", "third one, ü"}, callers.Names()); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	for token, want := range map[string]string{"a": "first", "b": "second", "b2": "second", "c": "third one, ü", "": "", "d": "", "first": "", sum("a"): "", "a ": ""} {
 		got, err := callers.Name(token, nil)
 		if got != want || (err == nil) != (want != "") || err != nil && err != secure.ErrToken { //nolint:errorlint // the very text that callers are told
 			t.Errorf("token %q: %q, %v, want %q", token, got, err, want)
@@ -72,7 +76,7 @@ func TestWrongTokens(t *testing.T) {
 		{"a long name", "- {name: " + strings.Repeat("n", 65) + ", sha256: " + a + "}\n", "name: a name must have 1 to 64 bytes"},
 		{"a name with a line break", "- {name: \"a\\nb\", sha256: " + a + "}\n", "name: a name must have printable characters only"},
 		{"a name that is a number", "- {name: 5, sha256: " + a + "}\n", "name: want text: put it in quotes"},
-		{"the same name", "- {name: a, sha256: " + a + "}\n- {name: b, sha256: " + b + "}\n- {name: a, sha256: " + sum("c") + "}\n", `tokens.yaml:3: the name "a" is used on line 1 already`},
+		{"the same name with another limit", "- {name: a, sha256: " + a + ", max-fetches: 5}\n- {name: b, sha256: " + b + "}\n- {name: a, sha256: " + sum("c") + "}\n", `tokens.yaml:3: the name "a" has another max-fetches on line 1: give all its lines the same`},
 		{"the same token", "- {name: a, sha256: " + a + "}\n- {name: b, sha256: " + a + "}\n", "tokens.yaml:2: the sha256 is the same as on line 1"},
 		{"a key given twice", "- name: a\n  sha256: " + a + "\n  name: b\n", "tokens.yaml:3: a key appears twice"},
 		{"a limit of nothing", "- {name: a, sha256: " + a + ", max-fetches: 0}\n", "max-fetches: want a positive whole number"},
