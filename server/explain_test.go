@@ -77,6 +77,25 @@ func TestWebExplain(t *testing.T) {
 	}
 }
 
+// TestExplainEffectivePolicy checks the effective policy, which vectors leave out.
+func TestExplainEffectivePolicy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	got, err := r.Client.Explain(t.Context(), &pb.ExplainRequest{
+		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2))},
+		Response:    &pb.HttpResponse{StatusCode: 503}})
+	must(t, err)
+	want := &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(2)),
+		BaseDelay: seconds(1), MaxDelay: seconds(32), Multiplier: new(2.0), MaxJitter: seconds(0.5), JitterSeed: got.GetEffectiveRetryPolicy().JitterSeed,
+		MaxRetryAfter: seconds(60), RetryTlsHandshake: new(false)}
+	if want.GetJitterSeed() == 0 {
+		t.Error("no seed is drawn")
+	}
+	if diff := cmp.Diff(want, got.GetEffectiveRetryPolicy(), protocmp.Transform()); diff != "" {
+		t.Errorf("effective_retry_policy (-want +got)\n%s", diff)
+	}
+}
+
 // TestExplainReasons checks that Explain gives the reason that a fetch gives for a failed redirect.
 func TestExplainReasons(t *testing.T) {
 	t.Parallel()
