@@ -312,6 +312,7 @@ func (g *gate) tapped(ctx context.Context, info *tap.Info) (context.Context, err
 	named, err := g.Callers.Identify(ctx, wire.CredentialsIn(ctx, info.Header))
 	switch {
 	case err != nil && !public(info.FullMethodName):
+		g.Stranger(ctx, err)
 		return ctx, err
 	case !g.methods[info.FullMethodName]:
 		return ctx, status.Errorf(codes.Unimplemented, "there is no method %.100q", info.FullMethodName)
@@ -347,8 +348,8 @@ func (g *gate) probe(ctx context.Context, method string) (context.Context, error
 }
 
 // dropped counts and logs a connection that is closed for what it did.
-func (g *gate) dropped(c *door.Conn, cause door.Cause) {
-	caller, reason := c.Payer(), strings.ToUpper(string(cause))
+func (g *gate) dropped(caller string, cause door.Cause) {
+	reason := strings.ToUpper(string(cause))
 	g.Fetches.Refused(caller, reason)
 	g.Rejected.Add(rejections.Call{Caller: caller, Reason: reason, Error: "the connection was closed: " + cause.Text()})
 }

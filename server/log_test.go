@@ -272,7 +272,7 @@ func TestLogNamesCallers(t *testing.T) {
 }
 
 // TestLogSumsUpRejections checks that calls over a limit, and invalid ones, have one line a second
-// for each caller and reason.
+// for each caller and reason, and those of strangers one together.
 func TestLogSumsUpRejections(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(r *rig) {
@@ -298,7 +298,7 @@ func TestLogSumsUpRejections(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff([]string{"calls rejected alice InvalidArgument 100\n", "calls rejected alice TOO_MANY_FETCHES 200\n",
-			"calls rejected bob TOO_MANY_FETCHES 200\n", "fetch finished alice <nil> <nil>\n"}, got); diff != "" {
+			"calls rejected bob TOO_MANY_FETCHES 200\n", "calls rejected other UNAUTHENTICATED 100\n", "fetch finished alice <nil> <nil>\n"}, got); diff != "" {
 			r.Errorf("lines at INFO (-want +got)\n%s", diff)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 1 }, newRoster().change)

@@ -57,7 +57,7 @@ type Server struct {
 	end                 context.CancelFunc // ends the streams of FetchMany once their tasks are answered
 	watch               context.CancelFunc // ends the health watches
 	handshakes          *tlswatch.Handshakes
-	dropped             func(*door.Conn, door.Cause) // counts and logs connections of gRPC
+	dropped             func(caller string, cause door.Cause) // counts and logs connections
 	directory           web.Directory
 }
 
@@ -134,6 +134,7 @@ func (s *Server) otherPort() string {
 // shutdown.
 func (s *Server) ServeWeb(l net.Listener) error {
 	bounded := door.Listen(l, s.webConns)
+	bounded.Dropped = s.dropped
 	s.listeningWeb.Store(bounded)
 	return s.handshakes.Serve(s.web, wire.Listener{Listener: bounded})
 }

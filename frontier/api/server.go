@@ -190,9 +190,9 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // dropped counts and logs a connection that is closed for what it did.
-func (s *Server) dropped(c *door.Conn, cause door.Cause) {
-	s.metrics.dropped(c.Payer(), cause)
-	s.rejected.Add(rejections.Call{Caller: c.Payer(), Reason: string(cause), Error: "the connection was closed: " + cause.Text()})
+func (s *Server) dropped(caller string, cause door.Cause) {
+	s.metrics.dropped(caller, cause)
+	s.rejected.Add(rejections.Call{Caller: caller, Reason: string(cause), Error: "the connection was closed: " + cause.Text()})
 }
 
 // otherPort is the answer to HTTP/1 on the gRPC port.

@@ -65,6 +65,7 @@ const (
 	CancelledCalls Cause = "cancelled_calls" // Its client cancels most of its calls; see [Credentials].
 	StrangersCalls Cause = "strangers_calls" // It has made too many calls, and none of them is authenticated.
 	ConnsOfCaller  Cause = "conns_of_caller" // Its caller has as many as one may, from several addresses.
+	TooManyConns   Cause = "too_many_conns"  // It has lost its place to a newer one, or its address may not have more.
 )
 
 // Text returns the cause in words.
@@ -74,6 +75,8 @@ func (c Cause) Text() string {
 		return "its client cancels most of its calls at once"
 	case ConnsOfCaller:
 		return "its caller has as many connections as one may"
+	case TooManyConns:
+		return "its address, or all clients together, have as many connections as they may"
 	default:
 		return "its client makes too many calls without credentials"
 	}
@@ -95,9 +98,9 @@ type Listener struct {
 	debts, refusals debts // of cancelled and of refused calls
 	drops           debts // of connections that were closed for what they did, by address
 
-	// Dropped is called when a connection is closed for what it did. It must not wait, and must be
-	// set before Accept. Nil means that it is not called.
-	Dropped func(c *Conn, cause Cause)
+	// Dropped is called when a connection is closed for what it did, or for want of a place. payer is its caller, or
+	// else its address. It must not wait, and must be set before Accept. Nil means that it is not called.
+	Dropped func(payer string, cause Cause)
 
 	mu        sync.Mutex
 	conns     map[*Conn]struct{} // all that are open
@@ -194,8 +197,12 @@ const dropRate, freeDrops = 10, 50
 func (l *Listener) dropped(c *Conn, why Cause) {
 	c.lost.Store(&why)
 	l.drops.add(c.address.name, 1, time.Now())
+	l.tell(c.Payer(), why)
+}
+
+func (l *Listener) tell(payer string, why Cause) {
 	if l.Dropped != nil {
-		l.Dropped(c, why)
+		l.Dropped(payer, why)
 	}
 }
 
@@ -205,15 +212,21 @@ func (l *Listener) dropped(c *Conn, why Cause) {
 func (l *Listener) admit(raw net.Conn) *Conn {
 	name := Address(raw.RemoteAddr())
 	if l.drops.add(name, 0, time.Now()) > freeDrops {
+		l.tell(name, TooManyConns)
 		return nil
 	}
 	for {
 		c, old, patience := l.try(raw, name)
 		if old != nil {
+			l.tell(old.address.name, TooManyConns)
 			old.hangUp()
 		}
-		if c != nil || patience == 0 {
+		if c != nil {
 			return c
+		}
+		if patience == 0 {
+			l.tell(name, TooManyConns)
+			return nil
 		}
 		timer := time.NewTimer(patience)
 		select {

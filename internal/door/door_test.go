@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,15 @@ type port struct {
 	queue    queue
 	ended    chan error // receives the error of Accept
 	clients  atomic.Int32
+	told     []string // of connections that were closed
+}
+
+// wantTold checks of which closed connections the listener has told.
+func (p *port) wantTold(want ...string) {
+	p.Helper()
+	if synctest.Wait(); !slices.Equal(p.told, want) {
+		p.Errorf("told of %q, want %q", p.told, want)
+	}
 }
 
 // queue is the queue of the kernel.
@@ -72,6 +82,7 @@ func onPort(t *testing.T, limits Limits, f func(*port)) {
 		closed := make(chan struct{})
 		p := &port{T: t, queue: queue{make(chan net.Conn, 1<<16), closed, sync.OnceFunc(func() { close(closed) })}, ended: make(chan error, 1)}
 		p.listener = Listen(p.queue, limits)
+		p.listener.Dropped = func(payer string, cause Cause) { p.told = append(p.told, payer+" "+string(cause)) }
 		go p.serve()
 		f(p)
 		_ = p.listener.Close()
@@ -316,6 +327,7 @@ func TestRules(t *testing.T) {
 			if !last.lost.Load() {
 				p.Error("a connection over the limit of its address waits, want it closed")
 			}
+			p.wantTold(a+" too_many_conns", a+" too_many_conns")
 			p.in(b)
 		}},
 		{"an address of IPv6 is a network of 64 bits", limits, func(p *port) {

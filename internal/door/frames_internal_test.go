@@ -47,7 +47,7 @@ func debtPort(t *testing.T, f func(p *port, dropped map[Cause]int)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &port{T: t, ended: make(chan error, 1)}
 		p.listener = Listen(nil, Limits{Total: 8, PerAddress: 8, Strangers: 8})
-		p.listener.Dropped = func(_ *Conn, cause Cause) { dropped[cause]++ }
+		p.listener.Dropped = func(_ string, cause Cause) { dropped[cause]++ }
 		f(p, dropped)
 	})
 }

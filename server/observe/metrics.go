@@ -36,6 +36,8 @@ var reasons = map[string]string{
 	"CANCELLED_CALLS":            "cancelled_calls",
 	"STRANGERS_CALLS":            "strangers_calls",
 	"CONNS_OF_CALLER":            "conns_of_caller",
+	"TOO_MANY_CONNS":             "too_many_conns",
+	"UNAUTHENTICATED":            "unauthenticated",
 }
 
 // otherReason is the label value of any other reason.

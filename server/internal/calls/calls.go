@@ -53,6 +53,13 @@ func (s *Shared) LogPanic(ctx context.Context, msg string, p any) error {
 	return status.Error(codes.Internal, "internal error")
 }
 
+// Stranger counts and logs a call whose credentials name no caller. All of them share a line a second.
+func (s *Shared) Stranger(ctx context.Context, err error) {
+	const reason = "UNAUTHENTICATED"
+	s.Fetches.Refused(rejections.Other, reason)
+	s.Rejected.Add(rejections.Call{Caller: rejections.Other, Reason: reason, Error: status.Convert(err).Message() + ", from " + admission.Caller(ctx)})
+}
+
 // LogEnd logs the end of a call. caller is its name, or empty, and text the text of its error. A call
 // that was rejected has its own line at DEBUG only, because a caller can make thousands a second.
 func (s *Shared) LogEnd(ctx context.Context, level slog.Level, method slog.Attr, caller string, began time.Time, st *status.Status, text string) {

@@ -180,7 +180,11 @@ func (w *api) admit(r *http.Request) (context.Context, error) {
 	if sent := r.Header.Values(fetch.HopsHeader); len(sent) > 0 {
 		ctx = metadata.NewIncomingContext(ctx, metadata.MD{strings.ToLower(fetch.HopsHeader): sent})
 	}
-	return w.Callers.Identify(ctx, shownBy(r))
+	named, err := w.Callers.Identify(ctx, shownBy(r))
+	if err != nil {
+		w.Stranger(ctx, err)
+	}
+	return named, err
 }
 
 // fetch sends the messages, one JSON object per line.
