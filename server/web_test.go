@@ -155,7 +155,7 @@ func TestWebRefuses(t *testing.T) {
 		{"too many fields", "/v1/fetch", `{"headers":[` + strings.Repeat("{},", 40_000) + `{}]}`, nil, 400, codes.InvalidArgument, "32768"},
 		{"a page of another origin", "/v1/fetch", good, header("Sec-Fetch-Site", "cross-site"), 403, codes.PermissionDenied, "another origin"},
 		{"a page of another origin, an old browser", "/v1/fetch", good, header("Origin", "https://evil.example"), 403, codes.PermissionDenied, "another origin"},
-		{"a name that leads here", "/v1/fetch", good, func(r *http.Request) { r.Host = "evil.example" }, 403, codes.PermissionDenied, "localhost"},
+		{"a name that leads here", "/v1/fetch", good, func(r *http.Request) { r.Host = "evil.example" }, 403, codes.PermissionDenied, "let your proxy send the Host localhost"},
 		{"too many hops", "/v1/fetch", good, header("Fetchd-Hops", "3"), 400, codes.FailedPrecondition, "itself"},
 		{"another path", "/v1/nothing", good, nil, 404, codes.NotFound, "/v1/fetch"},
 	} {

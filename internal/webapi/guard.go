@@ -57,7 +57,7 @@ func fromBrowser(r *http.Request) bool {
 }
 
 func (g *Guard) foreignHost(r *http.Request) *status.Status {
-	return status.Newf(codes.PermissionDenied, "the host %.60q is not a name of this service: use localhost, its address or a name of %s", r.Host, g.Flag)
+	return status.Newf(codes.PermissionDenied, "the host %.60q is not a name of this service: use localhost, its address or a name of %s, or let your proxy send the Host localhost", r.Host, g.Flag)
 }
 
 // hostIsOurs reports whether the Host of a request may be a name of the service. It prevents DNS

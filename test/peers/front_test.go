@@ -56,7 +56,7 @@ func startFront(t *testing.T, program, servers string) *front {
 		user = "user root;"
 	}
 	servers = strings.NewReplacer("listen 9090", "listen "+grpc, "listen 9091", "listen "+web, "127.0.0.1:8080", f.Addr,
-		"http://127.0.0.1:8081", f.URL).Replace(servers)
+		"127.0.0.1:8081", strings.TrimPrefix(f.URL, "http://")).Replace(servers)
 	path := filepath.Join(folder, "nginx.conf")
 	if err := os.WriteFile(path, []byte(fmt.Sprintf(frontConfig, folder, user)+servers+"}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -126,6 +126,12 @@ func TestBehindNginx(t *testing.T) {
 		{"lines as they happen", false, lines},
 		{"a raw body", false, func(t *testing.T, f *front) { f.raw(t, "200:size=900000", 900_000) }},
 		{"a raw body that breaks", false, func(t *testing.T, f *front) { f.raw(t, "200:size=900000,cut=800000", -1) }},
+		{"metrics", true, func(t *testing.T, f *front) {
+			resp := f.call(t, http.MethodGet, "/metrics", "")
+			if server := resp.Header.Get("Server"); resp.StatusCode != http.StatusForbidden || !strings.HasPrefix(server, "nginx") {
+				t.Errorf("%s from %s, want 403 from nginx", resp.Status, server)
+			}
+		}},
 		{"a silent raw body", true, func(t *testing.T, f *front) { f.raw(t, silent, 10) }},
 	} {
 		for name, servers := range map[string]string{"defaults": defaults, "settings": string(settings)} {
