@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -84,22 +85,31 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 	return err
 }
 
-// knownCallers returns the names that callers have by --token-file and --tls-allow-san.
-func (s *settings) knownCallers() ([]string, error) {
-	var names []string
+// knownCallers returns the names that callers have by --token-file or --tls-allow-san.
+func (s *settings) knownCallers() (names []string, err error) {
+	callers := &secure.Callers{SANs: s.TLSAllowSAN}
 	if s.TokenFile != "" {
-		tokens, err := secure.ReadTokens(s.TokenFile)
-		if err != nil {
+		if callers.Tokens, err = secure.ReadTokens(s.TokenFile); err != nil {
 			return nil, fmt.Errorf("--token-file: %w", err)
 		}
-		names = tokens.Names()
 	}
-	for _, name := range s.TLSAllowSAN {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+	return callers.Names(), nil
+}
+
+// unusedEntries returns the entries of the policies that match none of the callers, whose names must be known.
+func (f *files) unusedEntries(callers []string) (unused []string) {
+	if f.policies != nil && len(callers) > 0 {
+		_, unused = f.policies.Match(callers)
 	}
-	return names, nil
+	return unused
+}
+
+// setCallers names the callers in the metrics, and logs the policies of others.
+func (l *live) setCallers(names []string) {
+	l.observer.SetCallers(names)
+	if unused := l.unusedEntries(names); len(unused) > 0 {
+		l.logger.Warn("entries of the policies match no caller", slog.Any("entries", unused))
+	}
 }
 
 // logLine has the keys of the service's log that the tools read.

@@ -54,6 +54,8 @@ func TestPoliciesCheck(t *testing.T) {
 	bad := f.write("bad.yaml", []byte("policies: {a: {mode: watch}}\ndefault: c\n"))
 	a, sum := newAuthority(t), strings.Repeat("0", 63)
 	tokens := f.write("tokens.yaml", []byte("- {name: y, sha256: "+sum+"1}\n- {name: x-1, sha256: "+sum+"2}\n"))
+	certified := append(f.certify(a, wish{}), "--tls-client-ca-file", f.write("ca.pem", a.pem))
+	certified = certified[:len(certified):len(certified)]
 	for _, row := range []struct {
 		name, file, stdout string
 		code               int
@@ -61,8 +63,10 @@ func TestPoliciesCheck(t *testing.T) {
 	}{
 		{"a team without a token", f.write("misspelt.yaml", []byte("policies: {a: {}, b: {permit: nothing}}\ncallers: [{caller: team-shpo, policy: a}, {address: 10.1.0.0/16, policy: a}]\ndefault: b\n")),
 			"without an entry, so they have b: y, x-1\nentries that match none of these names: team-shpo\n", cli.ExitFailed, []string{"--token-file", tokens}},
-		{"callers without an entry", good, "all others\nwithout an entry, so they have b: y, z.example\n", cli.ExitOK,
-			append(f.certify(a, wish{}), "--token-file", tokens, "--tls-client-ca-file", f.write("ca.pem", a.pem), "--tls-allow-san", "z.example", "--tls-allow-san", "x-2", "--tls-allow-san", "y")},
+		{"callers without an entry", good, "all others\nwithout an entry, so they have b: y\n", cli.ExitOK,
+			append(certified, "--token-file", tokens, "--tls-allow-san", "z.example")}, // tokens name callers
+		{"callers named by certificates", f.write("san.yaml", []byte("policies: {a: {}, b: {}}\ncallers: [{caller: 'san:y', policy: a}]\ndefault: b\n")),
+			"all others\nwithout an entry, so they have b: san:z.example\n", cli.ExitOK, append(certified, "--tls-allow-san", "z.example", "--tls-allow-san", "y")},
 		{"no tokens", good, "", cli.ExitUsage, []string{"--token-file", f.path("none")}},
 		{"good", good, "a (report): x-*\nb (enforce): 10.1.0.0/16, all others\n", cli.ExitOK, nil},
 		{"bad", bad, bad + ":1: mode: is \"watch\": give enforce or report\n" + bad + ":2: default: is \"c\", which is not among policies\n", cli.ExitUsage, nil},
@@ -74,6 +78,31 @@ func TestPoliciesCheck(t *testing.T) {
 				t.Errorf("code %d, stdout %q, stderr %q, want %d, %q", code, stdout, stderr, row.code, row.stdout)
 			}
 		})
+	}
+}
+
+// TestPoliciesOfNoCaller checks that a misspelt team is reported by the command config, at startup and after a reload.
+func TestPoliciesOfNoCaller(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	_, tokens := f.tokenOf("team-05", "")
+	text := func(caller string) []byte {
+		return []byte("policies: {a: {}, b: {}}\ncallers: [{caller: " + caller + ", policy: a}]\ndefault: b\n")
+	}
+	args := []string{"--token-file", tokens, "--policies-file", f.write("policies.yaml", text("taem-05"))}
+	if code, _, stderr := command(t, append([]string{"config"}, args...)...); code != cli.ExitOK || !strings.Contains(stderr, "match no caller: taem-05\n") {
+		t.Errorf("config: code %d, stderr %q, want the entry", code, stderr)
+	}
+	s := start(t, args...)
+	const warning = `"entries of the policies match no caller","entries":`
+	s.await(warning + `["taem-05"]`)
+	f.write("policies.yaml", text("taem-*"))
+	s.hangup <- nil
+	s.await(warning + `["taem-*"]`)
+	f.write("policies.yaml", text("team-*"))
+	s.hangup <- nil
+	if line := s.await(`"reloaded"`); strings.Contains(s.log.String()[strings.LastIndex(s.log.String(), "taem-*"):], warning) {
+		t.Errorf("a warning after %s", line)
 	}
 }
 

@@ -156,7 +156,7 @@ func (l *live) reload() {
 
 // force replaces the identity. Calls of callers that it does not allow end.
 func (l *live) force(id *secure.Identity, changed []string) {
-	l.observer.SetCallers(id.Callers.Names())
+	l.setCallers(id.Callers.Names())
 	l.known.Store(id)
 	l.watchCertificates()
 	attrs := []any{slog.Any("changed", changed)}

@@ -93,6 +93,9 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		has := s.capacity(daemon.OpenFiles(), cmp.Or(s.MemoryBudget, daemon.Memory().Budget()))
 		warnExceeding(p.stderr, s.exceeding(&has, len(ready.ports)))
 		ready.origins.warnKeys(p.stderr, time.Now())
+		if unused := ready.unusedEntries(ready.identity.Callers.Names()); len(unused) > 0 {
+			_, _ = fmt.Fprintf(p.stderr, "fetchd: --policies-file: entries that match no caller: %s\n", strings.Join(unused, ", "))
+		}
 		return errors.Join(p.print(s, ready.certificates()), p.printCapacity(&has))
 	}
 	return serve(ctx, *p, s, ready, lines, logger, level)
@@ -178,8 +181,8 @@ func serve(ctx context.Context, p program, s *settings, r *ready, lines *daemon.
 		return err
 	}
 	l.has, l.listens = has, len(r.ports)
-	l.observer.SetCallers(r.identity.Callers.Names())
 	logger.Info("serving", slices.Concat(s.serving(r.ports), []any{slog.Int64("memory_limit", memory.Bytes), slog.String("memory_limit_of", memory.Source)}, has.attrs())...)
+	l.setCallers(r.identity.Callers.Names())
 	for _, e := range s.exceeding(&has, len(r.ports)) {
 		logger.Warn("a setting needs more files than the process may have open", slog.String("setting", e[0]), slog.String("remedy", e[1]))
 	}
