@@ -231,7 +231,19 @@ func (a *attempt) detail(d *classify.Decision) string {
 	if a.note.callerText != "" && a.note.class == d.Class {
 		text = append(append(text, ": "...), a.note.callerText...)
 	}
+	if target := a.redirectTarget(); target != nil && d.Class == classify.TargetBlocked && !isLiteral(target.Hostname()) {
+		text = append(append(text, ": redirect to "...), target.Host...)
+	}
 	return fault.Printable(string(text), MaxDetailBytes)
+}
+
+// redirectTarget returns the target of the last response, or nil if it was not a redirect.
+func (a *attempt) redirectTarget() *url.URL {
+	target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL)
+	if err != nil || target.Host == "" {
+		return nil
+	}
+	return target
 }
 
 // address returns the address of the last hop, whether it was reached or not.
@@ -243,13 +255,16 @@ func (a *attempt) address() string {
 // proxy, and the URL does not contain it already.
 func (a *attempt) mayShow(address string) bool {
 	host := a.hop.url.Hostname()
-	if address == "" || a.run.client.proxyFor(a.hop.url, a.run.req.Route) != nil || strings.Contains(host, ":") || urls.EndsInNumber(host) {
+	if address == "" || a.run.client.proxyFor(a.hop.url, a.run.req.Route) != nil || isLiteral(host) {
 		return false
 	}
 	target, err := netip.ParseAddrPort(address)
 	narrow := a.run.req.Egress
 	return err == nil && a.run.client.guard.CheckAddr(target) == nil && (narrow == nil || narrow.Permits(target))
 }
+
+// isLiteral reports whether a host is an address and not a name.
+func isLiteral(host string) bool { return strings.Contains(host, ":") || urls.EndsInNumber(host) }
 
 // appendStatus appends a status with its standard name. The origin's text is not used.
 func appendStatus(to []byte, code int) []byte {

@@ -132,6 +132,9 @@ func TestDetails(t *testing.T) {
 		{"a redirect to a closed address", "http", "origin.test", "/s/k/302:to=http%3A%2F%2Fuser%3Apw%40127.0.0.9%2Fa%3Fb=c", classify.TargetBlocked,
 			"origin.test:{port}: status 302 Found",
 			"the target is forbidden by this server's egress policy: the address is not public, the operator can allow it with --egress-allow-cidr: redirect to http://127.0.0.9/a", 302},
+		{"a redirect to a closed port", "http", "origin.test", "/s/k/302:to=http%3A%2F%2Fuser%3Apw%40other.test%3A81%2Fa%3Fb=c", classify.TargetBlocked,
+			"origin.test:{port}: status 302 Found: redirect to other.test:81",
+			"the target is forbidden by this server's egress policy: the port is not allowed, the operator can allow it with --egress-allow-port: redirect to http://other.test:81/a", 302},
 		{"a hop that fails", "http", "origin.test", "/cross/k/302/refused/200", classify.ConnectRefused,
 			"127.0.0.1:{other}: dial tcp: connect: connection refused", "dial tcp 127.0.0.1:{other}: connect: connection refused", 0},
 	} {

@@ -3,7 +3,6 @@ package fetch
 import (
 	"context"
 	"log/slog"
-	"net/url"
 	"sync"
 	"time"
 
@@ -47,7 +46,7 @@ func (a *attempt) hopError() hopError {
 	case a.note.class == class:
 		e.text = a.note.logText
 	}
-	if target, err := url.Parse(a.hops[len(a.hops)-1].LocationURL); err == nil && target.Host != "" && a.run.failure.Phase == classify.PhasePolicy {
+	if target := a.redirectTarget(); target != nil && a.run.failure.Phase == classify.PhasePolicy {
 		e.text = fault.Printable(e.text+": redirect to "+urls.Redact(target), maxLoggedBytes)
 	}
 	if a.refreshError != "" {

@@ -287,18 +287,22 @@ func TestLogSumsUpRejections(t *testing.T) {
 			}
 			_, err := r.Client.FetchUnary(as(r.Context(), "a"), &pb.FetchRequest{})
 			wantCode(r.T, "invalid", err, codes.InvalidArgument)
+			r.wantStatus(r.post(r.Context(), "/v1/fetch:unary", "{", bearer("b")), http.StatusBadRequest, codes.InvalidArgument, "")
 			_, err = r.Client.FetchUnary(r.Context(), &pb.FetchRequest{}) // a stranger
 			wantCode(r.T, "no token", err, codes.Unauthenticated)
 		}
 		<-held.ended
 		var got []string
 		for _, line := range r.logs.all(r.T) {
+			if line["msg"] == "calls rejected" && line["error"] == nil {
+				r.Errorf("no error in %v", line)
+			}
 			if line["level"] != "DEBUG" {
 				got = append(got, fmt.Sprintln(line["msg"], line["caller"], line["reason"], line["count"]))
 			}
 		}
 		if diff := cmp.Diff([]string{"calls rejected alice InvalidArgument 100\n", "calls rejected alice TOO_MANY_FETCHES 200\n",
-			"calls rejected bob TOO_MANY_FETCHES 200\n", "calls rejected other UNAUTHENTICATED 100\n", "fetch finished alice <nil> <nil>\n"}, got); diff != "" {
+			"calls rejected bob InvalidArgument 100\n", "calls rejected bob TOO_MANY_FETCHES 200\n", "calls rejected other UNAUTHENTICATED 100\n", "fetch finished alice <nil> <nil>\n"}, got); diff != "" {
 			r.Errorf("lines at INFO (-want +got)\n%s", diff)
 		}
 	}, func(c *server.Config) { c.MaxFetches = 1 }, newRoster().change)

@@ -21,6 +21,7 @@ import (
 	"fetchd/fetch/egress"
 	"fetchd/fetch/urls"
 	"fetchd/internal/secure"
+	"fetchd/internal/typo"
 )
 
 // File is the form of --policies-file.
@@ -191,6 +192,19 @@ var (
 	otherForm  = regexp.MustCompile("^cannot unmarshal !!(\\S+)( `.*`)? into .*$")
 )
 
+// keysOf returns the keys of a type in YAML, and those of the types in it.
+func keysOf(t reflect.Type) (keys []string) {
+	switch t.Kind() {
+	case reflect.Map, reflect.Slice:
+		return keysOf(t.Elem())
+	case reflect.Struct:
+		for field := range t.Fields() {
+			keys = append(append(keys, field.Tag.Get("yaml")), keysOf(field.Type)...)
+		}
+	}
+	return keys
+}
+
 func (p *parser) decode(raw []byte, f *File) bool {
 	p.used = make(map[string]bool)
 	decoder := yaml.NewDecoder(bytes.NewReader(raw))
@@ -207,7 +221,12 @@ func (p *parser) decode(raw []byte, f *File) bool {
 				line, _ = strconv.Atoi(m[1])
 				text = m[2]
 			}
-			text = unknownKey.ReplaceAllString(text, `unknown key "$1": see docs/policies.md for the keys`)
+			if m := unknownKey.FindStringSubmatch(text); m != nil {
+				text = fmt.Sprintf("unknown key %q: see docs/policies.md for the keys", m[1])
+				if near := typo.Nearest(m[1], "", keysOf(reflect.TypeFor[File]())); near != "" {
+					text = fmt.Sprintf("unknown key %q: did you mean %s?", m[1], near)
+				}
+			}
 			p.fault(line, "%s", otherForm.ReplaceAllString(text, `has a value of another form, $1$2: see docs/policies.md for the forms`))
 		}
 		return false

@@ -12,8 +12,9 @@ import (
 
 // Errors that are sent to callers. They contain no secrets.
 var (
-	ErrToken       = errors.New("send an Authorization header: Bearer TOKEN")
-	ErrCertificate = errors.New("connect with a client certificate that this service allows")
+	ErrToken        = errors.New("send an Authorization header: Bearer TOKEN")
+	ErrUnknownToken = errors.New("this token is not known")
+	ErrCertificate  = errors.New("connect with a client certificate that this service allows")
 )
 
 // Callers identifies the callers of a service. The zero value allows none.
@@ -48,9 +49,12 @@ func (c *Callers) Name(token string, state *tls.ConnectionState) (string, error)
 		}
 		return name, nil
 	}
+	if token == "" {
+		return "", ErrToken
+	}
 	name, ok := c.Tokens.owner(token)
 	if !ok {
-		return "", ErrToken
+		return "", ErrUnknownToken
 	}
 	return name, nil
 }

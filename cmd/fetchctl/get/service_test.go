@@ -117,6 +117,8 @@ func TestServiceFails(t *testing.T) {
 		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), cli.ExitService, "Try again a little later"},
 		{"stalled", sends(status.Error(codes.Aborted, "stalled")), cli.ExitService, "with -o"},
 		{"not allowed", sends(status.Error(codes.PermissionDenied, "no")), cli.ExitService, "does not allow this"},
+		{"no token", sends(status.Error(codes.Unauthenticated, "no")), cli.ExitService, "--token-file FILE"},
+		{"an unknown authority", sends(status.Error(codes.Unavailable, "tls: failed to verify certificate: x509: certificate signed by unknown authority")), cli.ExitService, "--tls-ca-file FILE"},
 		{"too late", sends(status.Error(codes.DeadlineExceeded, "late")), cli.ExitService, "longer --timeout"},
 		{"another service", sends(status.Error(codes.Unimplemented, "what")), cli.ExitService, "the gRPC port of fetchd"},
 		{"internal", sends(status.Error(codes.Internal, "oops")), cli.ExitService, "The log of the service says more"},

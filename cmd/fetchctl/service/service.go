@@ -71,7 +71,7 @@ func Fail(ctx context.Context, p *cli.Program, server string, err error) int {
 	}
 	e := &cli.Error{Code: cli.ExitService, Err: err}
 	if st, ok := status.FromError(err); ok {
-		e.Err, e.Hint = fmt.Errorf("%v: %s", st.Code(), st.Message()), remedy(st.Code(), server)
+		e.Err, e.Hint = fmt.Errorf("%v: %s", st.Code(), st.Message()), remedy(st, server)
 		if other := address.Remedy(st.Message()); other != "" {
 			e.Err, e.Hint = fmt.Errorf("%v: %s", st.Code(), strings.TrimSuffix(st.Message(), "; "+other)), "At "+cli.Escape(server)+", "+other+"."
 		}
@@ -96,12 +96,15 @@ func badRequest(st *status.Status) *cli.Error {
 }
 
 // remedy returns what a user can do about a service that failed.
-func remedy(code codes.Code, server string) string {
+func remedy(st *status.Status, server string) string {
 	if server == "" {
 		return "The service inside fetchctl failed; this is a bug. Try a running fetchd with --server."
 	}
-	switch code {
+	switch st.Code() {
 	case codes.Unavailable:
+		if strings.Contains(st.Message(), "certificate signed by unknown authority") {
+			return "Give the certificate authority of the service with --tls-ca-file FILE."
+		}
 		return fmt.Sprintf("Is fetchd running at %s? Start it, or use neither --server nor FETCHD_SERVER: the service then runs inside fetchctl.", cli.Escape(server))
 	case codes.Unimplemented:
 		return fmt.Sprintf("The server at %s does not offer fetchd.v1.FetchService. Is it the gRPC port of fetchd?", cli.Escape(server))
@@ -109,7 +112,9 @@ func remedy(code codes.Code, server string) string {
 		return "The service did not answer in time. Give a longer --timeout, or look at its log."
 	case codes.ResourceExhausted:
 		return "The service is over a limit. Try again a little later."
-	case codes.PermissionDenied, codes.Unauthenticated:
+	case codes.Unauthenticated:
+		return "Give the token of the service with --token-file FILE, or a client certificate with --tls-cert-file. Its operator has them."
+	case codes.PermissionDenied:
 		return "The service does not allow this. Ask its operator."
 	case codes.Aborted:
 		return "The output was not read for too long. Read faster, or write it to a file with -o."

@@ -124,7 +124,7 @@ func handle[M any](w *api, read func(*answer, *http.Request, *budget.Lease) (M, 
 		}
 		text := st.Message()
 		if out.quotes {
-			text = ""
+			text = "not logged: it may quote the request"
 		}
 		level := calls.Level(st.Code())
 		if w.Callers.Ask != nil && !out.admitted && level < slog.LevelError {
