@@ -82,6 +82,7 @@ func (s *service) applyPolicy(ctx context.Context, policy callerPolicy, in *pb.F
 	err := v.As(codes.PermissionDenied, fmt.Sprintf("the policy %q of this caller forbids the request", policy.Name),
 		&errdetails.ErrorInfo{Reason: reasonPolicy, Domain: admission.ErrorDomain, Metadata: map[string]string{"policy": policy.Name, "reason": first}})
 	if err != nil {
+		s.observe.Refused(caller, reasonPolicy)
 		return err
 	}
 	route, _ := policy.Route(in.GetEgressRoute())

@@ -234,6 +234,17 @@ default: small
 	}
 }
 
+// TestDeniedCallerIsCounted checks that the metrics say which caller a policy denied a request, once for each request.
+func TestDeniedCallerIsCounted(t *testing.T) {
+	t.Parallel()
+	o := newObserved(t, newRoster().change)
+	o.observer.SetCallers([]string{"alice"})
+	o.Service.SetPolicies(policySet(t, o.rig, "policies: {a: {request: {methods: [PUT], required-labels: [team]}}}\ndefault: a\n"))
+	_, err := o.Client.FetchUnary(as(t.Context(), "a"), o.request("/s/k/200"))
+	wantCode(t, "two forbidden fields", err, codes.PermissionDenied)
+	o.want(map[string]float64{`fetchd_caller_refused_total{caller="alice",reason="policy"}`: 1, `fetchd_refused_total{reason="policy"}`: 1})
+}
+
 // TestPolicyMessages checks that a failure at a limit of a policy says so.
 func TestPolicyMessages(t *testing.T) {
 	t.Parallel()

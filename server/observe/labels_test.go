@@ -31,7 +31,7 @@ func closed() map[string][]string {
 	values := map[string][]string{
 		"error_class": {"none"}, "decision": {"none"}, "version": {"v0", "devel"},
 		"phase": {"resolve", "connect", "tls", "processing", "transfer"},
-		"reason": {"too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller", "quota", "cancelled_calls", "strangers_calls", "conns_of_caller", "too_many_conns", "unauthenticated",
+		"reason": {"too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller", "quota", "policy", "cancelled_calls", "strangers_calls", "conns_of_caller", "too_many_conns", "unauthenticated",
 			"memory", "other"}, "caller": {"other"},
 	}
 	for n := range uint8(64) {

@@ -29,6 +29,7 @@ const none = "none"
 var reasons = map[string]string{
 	"TOO_MANY_FETCHES":           "too_many_fetches",
 	"QUOTA":                      "quota",
+	"POLICY":                     "policy",
 	"TOO_MANY_FETCHES_OF_CALLER": "too_many_fetches_of_caller",
 	"TOO_MANY_STREAMS":           "too_many_streams",
 	"TOO_MANY_STREAMS_OF_CALLER": "too_many_streams_of_caller",
