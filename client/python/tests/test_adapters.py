@@ -8,6 +8,7 @@ import time
 import unittest
 import unittest.mock
 import urllib.parse
+import warnings
 
 import httpx
 import requests
@@ -175,6 +176,35 @@ class RequestsTest(Adapters):
             self.assertEqual((len(response.content), response.truncated), (65536, True))
             self.assertFalse(self.session.get(self.url("b", "404:size=1000"), stream=stream).truncated)
 
+    def test_truncated(self):
+        """The limit of the policy and Content-Length decide, even if no byte is kept."""
+        for limit, method, steps, truncated in [
+            (1000, "GET", "404:size=1001", True),
+            (1000, "GET", "404:size=1000", False),
+            (1000, "GET", "404:size=1001,chunked", True),
+            (1000, "GET", "404:size=999,chunked", False),
+            (1000, "GET", "404:size=1001,coding=gzip", True),
+            (1000, "GET", "404:size=999,coding=gzip", False),
+            (0, "GET", "404:size=9", True),
+            (0, "GET", "404:size=9,chunked", True),
+            (0, "GET", "404:size=0", False),
+            (0, "HEAD", "404:size=9", False),
+            (0, "GET", "304:length=9", False),
+            (0, "GET", "302:size=9", True),
+            (0, "GET", "200:size=9", False),
+            (None, "GET", "404:size=65536", False),
+            (None, "GET", "404:size=65535,chunked", False),
+            (None, "GET", "404:size=65537", True),
+            (None, "GET", "404:length=9,cut=0", True),
+        ]:
+            session = self.mounted(body_policy={"max_error_body_bytes": limit})
+            for stream in False, True:
+                with self.subTest(f"{method} {steps}", limit=limit, stream=stream), warnings.catch_warnings(record=True) as warned:
+                    warnings.simplefilter("always")
+                    response = session.request(method, self.url("a", steps), stream=stream, allow_redirects=False)
+                    cut = [str(w.message) for w in warned if " is truncated after " in str(w.message)]
+                    self.assertEqual((response.truncated, len(cut)), (truncated, int(truncated)))
+
     def test_retryable(self):
         """Responses and exceptions say whether a later fetch may be made."""
         for method, steps, retryable in ("GET", "503", True), ("POST", "503", False), ("GET", "404", False), ("GET", "200", False):
@@ -183,6 +213,25 @@ class RequestsTest(Adapters):
             with self.assertRaises(requests.RequestException) as raised:
                 self.session.request(method, self.failing(listener, steps, f"x{steps}"))
             self.assertIs(raised.exception.retryable, retryable)
+
+    def test_retryable_without_an_outcome(self):
+        """A lost outcome says nothing against a later fetch, unless the request may be sent only once."""
+        for error, method, retryable in [
+            (fetchd.LostError("UNAVAILABLE", "lost", sent=True), "GET", True),
+            (fetchd.LostError("UNAVAILABLE", "lost", sent=True), "POST", False),
+            (fetchd.DeadlineError("DEADLINE_EXCEEDED", "late", sent=True), "GET", True),
+            (fetchd.DeadlineError("DEADLINE_EXCEEDED", "late", sent=True), "POST", False),
+            (fetchd.UnavailableError("UNAVAILABLE", "away"), "POST", True),
+            (fetchd.OverloadedError("RESOURCE_EXHAUSTED", "full"), "GET", True),
+            (fetchd.RefusedError("UNAUTHENTICATED", "wrong token"), "GET", False),
+            (fetchd.RefusedError("PERMISSION_DENIED", "forbidden"), "GET", False),
+            (fetchd.InvalidRequestError("INVALID_ARGUMENT", "invalid"), "GET", False),
+            (fetchd.ContractError("no outcome"), "GET", False),
+        ]:
+            with self.subTest(f"{method} {error!r}"), unittest.mock.patch.object(fetchd.Client, "request", side_effect=error):
+                with self.assertRaises(requests.RequestException) as raised:
+                    self.session.request(method, self.url("a", "200"))
+                self.assertIs(raised.exception.retryable, retryable)
 
     def test_raw(self):
         raw = self.session.get(self.url("a", "200:header=X-A=1,header=X-A=2"), stream=True).raw

@@ -134,9 +134,9 @@ def options(policies: Policies, headers: List[Tuple[str, str]], connect: Optiona
     if read is not None:
         limits["header_timeout"] = limits["idle_timeout"] = read
     merged["timeout_policy"] = cast(TimeoutPolicy, {**guest, **(policies.get("timeout_policy") or {}), **limits})
-    # A guest that reads a body expects all of it.
+    # A guest that reads a body expects all of it. As in every policy, None means unset.
     body: BodyPolicy = {"max_error_body_bytes": ERROR_BODY, "max_size_bytes": ANY_SIZE}
-    merged["body_policy"] = cast(BodyPolicy, {**body, **policies.get("body_policy", {})})
+    merged["body_policy"] = cast(BodyPolicy, {**body, **{name: value for name, value in (policies.get("body_policy") or {}).items() if value is not None}})
     return merged
 
 

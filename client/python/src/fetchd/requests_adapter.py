@@ -26,9 +26,9 @@ from requests.structures import CaseInsensitiveDict
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url, get_encoding_from_headers, select_proxy
 
 from . import _adapters, contract
-from ._response import Response
+from ._response import Response, failed_status
 from ._sync import Client, StreamResponse
-from .errors import FetchdError, FetchError, InvalidRequestError, ServiceError
+from .errors import FetchdError, FetchError, InvalidRequestError, RefusedError, ServiceError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -142,8 +142,8 @@ class FetchdAdapter(BaseAdapter):
             raise _translate(error, request, self._policies) from error
         content = got if isinstance(got, StreamResponse) else io.BytesIO(got.content)
         response = _response(request, got._response(), url, content)
-        if got.outcome is not None and got.outcome.error_body:
-            _check_cut(response, len(got.outcome.error_body))
+        if got.outcome is not None:
+            _check_cut(response, got.outcome, options["body_policy"]["max_error_body_bytes"])
         response.raw.response, response.raw.translate = response, lambda error: _translate(error, request, self._policies)
         response.outcome, response.attempt_count = got.outcome, got.attempt_count
         response.connection = self  # type: ignore[attr-defined]  # HTTPDigestAuth sends again with it
@@ -201,11 +201,16 @@ def _response(request: requests.PreparedRequest, got: contract.HttpResponse, url
     return response
 
 
-def _check_cut(response: FetchdResponse, size: int) -> None:
-    """Warns of the body of a failed status of which there is only the start."""
-    length = response.headers.get("content-length", "")
-    coded = response.headers.get("content-encoding", "identity") != "identity"
-    response.truncated = size >= _adapters.ERROR_BODY or length.isdigit() and int(length) > size and not coded
+def _check_cut(response: FetchdResponse, outcome: contract.FetchOutcome, limit: int) -> None:
+    """Warns of the body of a failed status of which there is only the start. limit is max_error_body_bytes."""
+    redirect = contract.enum_name(outcome, "kind") == "redirect"
+    if response.request.method == "HEAD" or response.status_code in (204, 304) or not (redirect or failed_status(outcome)):
+        return
+    length, size = response.headers.get("content-length", ""), len(outcome.error_body)
+    if length.isdecimal() and (int(length) == 0 or response.headers.get("content-encoding", "identity") == "identity"):
+        response.truncated = int(length) > size
+    else:
+        response.truncated = size >= limit  # a body of exactly that size cannot be told apart
     if response.truncated:
         warnings.warn(f"the body of status {response.status_code} is truncated after {size} bytes: fetchd keeps no more of a failed status", stacklevel=5)
 
@@ -275,6 +280,6 @@ def _translate(error: FetchdError, request: requests.PreparedRequest, policies: 
         outcome = error.outcome
         response = _response(request, outcome.response, outcome.final_url, io.BytesIO(outcome.error_body))
     raised = _EXCEPTIONS.get(kind, requests.RequestException)(text, request=request, response=response)
-    unsent = isinstance(error, ServiceError) and not isinstance(error, InvalidRequestError) and not error.sent
-    raised.retryable = error.retryable if isinstance(error, FetchError) else unsent  # type: ignore[attr-defined]
+    again = isinstance(error, ServiceError) and kind != "not_idempotent" and not isinstance(error, (InvalidRequestError, RefusedError))
+    raised.retryable = error.retryable if isinstance(error, FetchError) else again  # type: ignore[attr-defined]
     return raised
