@@ -93,7 +93,7 @@ func (d *folder) open(name string, flag int) (*os.File, error) {
 		return nil, err
 	}
 	if info, err := f.Stat(); err != nil || !os.SameFile(before, info) {
-		return nil, errors.Join(err, f.Close(), fmt.Errorf("%s was changed meanwhile", name))
+		return nil, errors.Join(err, f.Close(), errBusy)
 	}
 	return f, nil
 }
@@ -110,9 +110,18 @@ func (d *folder) remove(name string) error {
 
 // removeUnlocked removes a file that no other run is writing.
 func (d *folder) removeUnlocked(name string) error {
-	if f, err := d.open(name, os.O_RDWR); err == nil {
+	f, err := d.open(name, os.O_RDWR)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errBusy): // another run was faster
+		return errBusy
+	case err == nil:
 		defer func() { _ = f.Close() }() // nothing was written
 		if errors.Is(flock.Lock(f), flock.ErrLocked) {
+			return errBusy
+		}
+		info, err := f.Stat()
+		now, errNow := d.lstat(name)
+		if err != nil || errNow != nil || !os.SameFile(info, now) {
 			return errBusy
 		}
 	}

@@ -92,17 +92,24 @@ func (p *part) lock() error {
 	if flock.Lock(p.file) != nil {
 		return errBusy
 	}
-	info, err := p.file.Stat()
-	now, errNow := p.dir.lstat(p.name + partEnding)
-	if err != nil || errNow != nil || !os.SameFile(info, now) {
+	if !p.holds() {
 		return errBusy
 	}
 	return nil
 }
 
+// holds reports whether the name of the part is still that of the open file.
+func (p *part) holds() bool {
+	info, err := p.file.Stat()
+	now, errNow := p.dir.lstat(p.name + partEnding)
+	return err == nil && errNow == nil && os.SameFile(info, now)
+}
+
 // resume opens the part up to the offset in the sidecar.
 func (p *part) resume(said sidecar) (err error) {
-	if p.file, err = p.dir.open(p.name+partEnding, os.O_RDWR); err != nil {
+	if p.file, err = p.dir.open(p.name+partEnding, os.O_RDWR); errors.Is(err, fs.ErrNotExist) {
+		return errBusy // another run was faster
+	} else if err != nil {
 		return err
 	}
 	if err := p.lock(); err != nil {
@@ -217,7 +224,7 @@ func (p *part) finish(force bool) error {
 	}
 	p.finished = true
 	p.dir.record(p.name, p.said.URL)
-	if p.dir.same(p.name, p.name+partEnding) { // otherwise it is that of another run
+	if p.holds() { // otherwise it is that of another run
 		err = p.dir.remove(p.name + partEnding)
 	}
 	return errors.Join(err, p.dir.remove(p.name+sidecarEnding), p.file.Close())

@@ -120,13 +120,13 @@ func TestPartKilledAnywhere(t *testing.T) {
 func TestPartRace(t *testing.T) {
 	dir := t.TempDir()
 	var runs sync.WaitGroup
-	for n := range 4 {
+	for n := range 6 {
 		runs.Go(func() {
 			d, w := tempFolder(t, dir), world{bytes.Repeat([]byte{byte('a' + n)}, 40_000), fmt.Sprintf(`"%d"`, n)}
 			for range 100 {
 				p, err := openPart(d, "file", fmt.Sprintf("http://origin.test/%d", n%2), true)
 				if err == nil {
-					err = errors.Join(p.restart(0, w.validator, -1), p.write(w.body), p.finish(true))
+					err = errors.Join(p.restart(0, w.validator, -1), p.write(w.body[:20_000]), p.write(w.body[20_000:]), p.finish(true))
 				}
 				if err != nil && !errors.Is(err, errBusy) {
 					t.Error(err)
@@ -139,6 +139,20 @@ func TestPartRace(t *testing.T) {
 	}
 	runs.Wait()
 	only(t, dir, "file")
+}
+
+// A finished file that is moved away at once leaves nothing behind.
+func TestPartMovedAway(t *testing.T) {
+	dir := t.TempDir()
+	d := tempFolder(t, dir)
+	d.step = func(what string) error {
+		if what == "write "+urlsName {
+			return os.Rename(filepath.Join(dir, "file"), filepath.Join(t.TempDir(), "file"))
+		}
+		return nil
+	}
+	must(t, pull(d, world{[]byte("body"), `"v"`}, false))
+	only(t, dir)
 }
 
 // A run that was killed as it gave the file its name leaves a part that is the
