@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -42,7 +43,8 @@ type certified struct {
 	// A request for /wait is announced on waiting and answered after a value on resume.
 	waiting, resume chan struct{}
 	closed          chan string // the addresses of connections that have ended
-	address, proxy  string      // where the origin listens, and what proxy.test is
+	address         string      // where the origin listens
+	route           *fetch.Route
 }
 
 func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
@@ -73,6 +75,8 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 	o.address = s.Listener.Addr().String()
 	plain := httptest.NewServer(s.Config.Handler)
 	t.Cleanup(plain.Close)
+	proxy := httptest.NewServer(&connectProxy{target: o.address})
+	t.Cleanup(proxy.Close)
 	pair, roots := selfSigned(t)
 	o.settings = fetch.OriginTLS{RootCAs: roots, Certificate: &pair, Callers: callers}
 	o.client = newClient(t, fetch.Config{
@@ -84,7 +88,7 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 			case strings.HasSuffix(address, ":80"):
 				to = plain.Listener.Addr().String()
 			case strings.HasPrefix(address, "proxy.test:"):
-				to = o.proxy
+				to = proxy.Listener.Addr().String()
 			}
 			var d net.Dialer
 			return d.DialContext(ctx, network, to)
@@ -97,7 +101,7 @@ func newCertified(t *testing.T, http2 bool, callers ...string) *certified {
 func (o *certified) get(caller, method, target string) (saw, connection string) {
 	o.Helper()
 	r := get(o, target)
-	r.Method, r.Delivery, r.Caller = method, fetch.Inline, caller
+	r.Method, r.Delivery, r.Caller, r.Route = method, fetch.Inline, caller, o.route
 	out := o.client.Fetch(o.Context(), r, nil)
 	if out.Failure != nil || out.Attempts != 1 { // more are permitted: the last one needs a recent connection
 		o.Errorf("%s: %d attempts, %+v", caller, out.Attempts, out.Failure)
@@ -153,22 +157,27 @@ func TestCertificateOfCallers(t *testing.T) {
 	}
 }
 
-// TestCertificatesDoNotMix runs fetches of both kinds in turn and concurrently.
+// TestCertificatesDoNotMix runs fetches of both kinds in turn and concurrently, also through the proxy of a route.
 // Fetches with the certificate share connections, and no other fetch gets one.
 func TestCertificatesDoNotMix(t *testing.T) {
 	t.Parallel()
-	for _, http2 := range []bool{false, true} {
-		o := newCertified(t, http2, "alice")
+	route := &fetch.Route{Name: "r", Proxy: &url.URL{Scheme: "http", Host: "proxy.test:1"}}
+	for _, row := range []struct {
+		http2 bool
+		route *fetch.Route
+	}{{false, nil}, {true, nil}, {false, route}, {true, route}} {
+		o := newCertified(t, row.http2, "alice")
+		o.route = row.route
 		_, kept := o.get("alice", "GET", "https://example.com/")
 		seen := make(map[string]bool)
 		for range 5 {
 			if saw, connection := o.get("bob", "GET", "https://example.com/"); saw != "none" || seen[connection] {
-				t.Errorf("HTTP/2 %t: the origin saw %q of bob on %s, want none on its own connection", http2, saw, connection)
+				t.Errorf("%+v: the origin saw %q of bob on %s, want none on its own connection", row, saw, connection)
 			} else {
 				seen[connection] = true
 			}
 			if saw, connection := o.get("alice", "GET", "https://example.com/"); saw != "shown" || connection != kept {
-				t.Errorf("HTTP/2 %t: the origin saw %q of alice on %s, want shown on %s", http2, saw, connection, kept)
+				t.Errorf("%+v: the origin saw %q of alice on %s, want shown on %s", row, saw, connection, kept)
 			}
 		}
 		var fetches sync.WaitGroup
@@ -176,7 +185,7 @@ func TestCertificatesDoNotMix(t *testing.T) {
 			for caller, want := range map[string]string{"alice": "shown", "bob": "none"} {
 				fetches.Go(func() {
 					if saw, _ := o.get(caller, "GET", "https://example.com/"); saw != want {
-						t.Errorf("HTTP/2 %t: the origin saw %q of %s, want %q", http2, saw, caller, want)
+						t.Errorf("%+v: the origin saw %q of %s, want %q", row, saw, caller, want)
 					}
 				})
 			}

@@ -223,8 +223,8 @@ func TestRedirectsToForbiddenTargets(t *testing.T) {
 			}
 			out := r.fetch(t, first)
 			r.want(t, out, row.class, row.reason, 1)
-			if len(out.Hops) != row.hops || out.Exchanges != 1 || out.Attempts != 1 {
-				t.Errorf("%d hops, %d exchanges, %d attempts, want %d, 1, 1", len(out.Hops), out.Exchanges, out.Attempts, row.hops)
+			if len(out.Hops) != row.hops || out.Exchanges != 1 || out.Attempts != 1 || strings.Contains(out.Hops[0].LocationURL, "@") {
+				t.Errorf("hops %+v, %d exchanges, %d attempts, want %d without userinfo, 1, 1", out.Hops, out.Exchanges, out.Attempts, row.hops)
 			}
 			if judged := row.hops == 1; (out.Response != nil) != judged {
 				t.Errorf("the last response is %+v, want the 302 kept if no other hop was started: %t", out.Response, judged)

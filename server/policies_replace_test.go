@@ -49,3 +49,15 @@ func TestPoliciesReplaced(t *testing.T) {
 	running.Wait()
 	t.Logf("calls by policy: %v", counts)
 }
+
+// TestPolicyReplacedInFlight replaces the policy of a fetch that waits for its first response. The new one judges the
+// redirect.
+func TestPolicyReplacedInFlight(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(r *rig) {
+		r.Service.SetPolicies(policySet(r.T, r, "policies: {p: {}}\ndefault: p\n"))
+		c := r.begin(r.request("/s/k/302:delay=5s,to=%2Fs%2Fnext%2F200"))
+		r.Service.SetPolicies(policySet(r.T, r, "policies: {p: {egress: {schemes: [https]}}}\ndefault: p\n"))
+		wantBlocked(r, (<-c.ended).outcome.GetError(), "scheme_not_allowed", "p")
+	})
+}

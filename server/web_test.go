@@ -465,12 +465,12 @@ func TestWebAnswerHoldsItsSlot(t *testing.T) {
 		r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/k/200:size=1000000")))
 		synctest.Wait()
 		resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/b/200")))
-		r.wantStatus(resp, 429, codes.ResourceExhausted, "")
+		r.wantStatus(resp, 429, codes.ResourceExhausted, "this caller has as many fetches in flight as one may")
 		<-time.After(31 * time.Second)
 		if resp := r.post(r.Context(), "/v1/fetch:unary", r.json(r.request("/s/c/200"))); resp.StatusCode != 200 {
 			r.Errorf("after the unread call ended: %s", resp.Status)
 		}
-	}, func(c *server.Config) { c.MaxFetches = 1 })
+	}, func(c *server.Config) { c.MaxFetchesPerCaller = 1 })
 }
 
 // TestWebLogsNoRequest checks that an error of JSON is not logged: it quotes the request, which may

@@ -5,7 +5,16 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fetchd/test/must"
 )
 
 // TestFromBrowser checks which requests may come from a page.
@@ -27,6 +36,18 @@ func TestFromBrowser(t *testing.T) {
 		if got := fromBrowser(&http.Request{Method: row.method, Header: row.header}); got != row.want {
 			t.Errorf("%s: %t, want %t", row.name, got, row.want)
 		}
+	}
+}
+
+// TestRetryAfter checks that Retry-After is the wait of a RetryInfo, in whole seconds.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	st, err := status.New(codes.ResourceExhausted, "").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(9500 * time.Millisecond)})
+	must.Succeed(t, err)
+	rw := httptest.NewRecorder()
+	SendStatus(rw, http.StatusTooManyRequests, st)
+	if got := rw.Header().Get("Retry-After"); got != "10" {
+		t.Errorf("Retry-After %q, want 10", got)
 	}
 }
 
