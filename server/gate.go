@@ -44,7 +44,7 @@ type gate struct {
 func newGate(s *calls.Shared, refused admission.Refusals) *gate {
 	return &gate{Shared: s, receiving: wire.NewReceiving(s.Budget, refused),
 		probes:  door.NewProbes(s.Budget.Limit()/probesOfBudget, wire.CallBytes+wire.StreamWindow, s.Callers.Ask != nil),
-		streams: admission.New(s.Budget, &admission.Limits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "long streams", refused)}
+		streams: admission.New(s.Budget, &admission.Limits{Fetches: maxLongStreams, PerCaller: maxLongStreamsOfCaller}, "TOO_MANY_STREAMS", "TOO_MANY_STREAMS_OF_CALLER", "long streams", refused)}
 }
 
 // interceptors returns the interceptors, and the codec that encodes what they return.

@@ -141,7 +141,7 @@ func TestPackerChunks(t *testing.T) {
 					}}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				c := &taskChunk{ctx: ctx, ticket: admission.New(memory, nil, "", "", nil).NewTicket("", nil, nil), sent: make(chan error, 1)}
+				c := &taskChunk{ctx: ctx, ticket: admission.New(memory, nil, "", "", "", nil).NewTicket("", nil, nil), sent: make(chan error, 1)}
 				if !c.ticket.Memory.Grow(budget.HoldBack, row.held) {
 					t.Fatal("the hold-back was refused")
 				}
@@ -202,7 +202,7 @@ func TestPackerSendsAnswersBetweenChunks(t *testing.T) {
 			}}
 		memory := budget.New(1 << 20)
 		for _, tag := range []string{"one", "two"} { // chunks of two large tasks
-			c := &taskChunk{ctx: t.Context(), ticket: admission.New(memory, nil, "", "", nil).NewTicket("", nil, nil), sent: make(chan error, 1)}
+			c := &taskChunk{ctx: t.Context(), ticket: admission.New(memory, nil, "", "", "", nil).NewTicket("", nil, nil), sent: make(chan error, 1)}
 			c.task.Tag, c.task.Event = tag, &c.event
 			c.event.Event = &pb.FetchEvent_BodyChunk{BodyChunk: &pb.BodyChunk{Data: make([]byte, 31<<10)}}
 			go func() {

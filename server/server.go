@@ -76,7 +76,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	requests, slots := cfg.Limits.split(memory.Limit())
 	common := &calls.Shared{
-		Budget: memory, Fetches: admission.New(memory, slots, "TOO_MANY_FETCHES", "fetches", cfg.Observe.Refused),
+		Budget: memory, Fetches: admission.New(memory, slots, "TOO_MANY_FETCHES", "TOO_MANY_FETCHES_OF_CALLER", "fetches", cfg.Observe.Refused),
 		Callers: admission.NewCallers(cfg.Authenticate, wire.HangUp), Draining: draining, Stall: cmp.Or(cfg.Stall, defaultStall),
 		Logger: cfg.Logger, Rejected: rejections.New(cfg.Logger),
 	}

@@ -116,7 +116,7 @@ func TestStalledMessage(t *testing.T) {
 // the test.
 func newTicket(t *testing.T) *admission.Ticket {
 	t.Helper()
-	a := admission.New(budget.New(1<<30), &admission.Limits{Fetches: 1, PerCaller: 1}, "", "", func(string, string) {})
+	a := admission.New(budget.New(1<<30), &admission.Limits{Fetches: 1, PerCaller: 1}, "", "", "", func(string, string) {})
 	made, err := a.Enter(t.Context(), nil, admission.Charge{Kind: budget.Fetch, Bytes: admission.FetchBytes})
 	if err != nil {
 		t.Fatal(err)

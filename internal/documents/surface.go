@@ -78,12 +78,12 @@ func (c *code) nameLines() (lines []string, _ error) {
 }
 
 // reasonLines returns the reasons of fetches that fail, in lower case, and those of the gRPC errors of fetchd: the texts of
-// everything in the service that is called reason.
+// everything in the service whose name ends in reason.
 func (c *code) reasonLines() (lines []string, _ error) {
 	c.inspect(func(s *source, n ast.Node) {
 		for name, values := range s.named(n) {
 			for _, value := range values {
-				if text := s.text(value); strings.EqualFold(name, "reason") && text != "…" && reasonName.MatchString(text) {
+				if text := s.text(value); strings.HasSuffix(strings.ToLower(name), "reason") && text != "…" && reasonName.MatchString(text) {
 					lines = append(lines, text)
 				}
 			}

@@ -18,7 +18,7 @@ import (
 
 // shares returns slots with a budget of 1 MiB, which counts what it refuses.
 func shares(limit int) *Slots {
-	a := New(budget.New(1<<20), &Limits{Fetches: limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+	a := New(budget.New(1<<20), &Limits{Fetches: limit, PerCaller: math.MaxInt}, "", "", "", func(string, string) {})
 	a.Shares = true
 	return a
 }
@@ -338,7 +338,7 @@ func TestPacedLeave(t *testing.T) {
 func TestShareStays(t *testing.T) {
 	t.Parallel()
 	a := shares(100)
-	streams := New(a.Budget, &Limits{Fetches: 10, PerCaller: 10}, "", "", func(string, string) {})
+	streams := New(a.Budget, &Limits{Fetches: 10, PerCaller: 10}, "", "", "", func(string, string) {})
 	first, err := a.Enter(callOf(t, "a"), &Share{Policy: "p", Memory: 100 << 10}, Charge{budget.Fetch, 60 << 10})
 	must.Succeed(t, err)
 	if _, err := streams.Enter(callOf(t, "a"), nil, Charge{budget.Receiving, 10 << 10}); err != nil {

@@ -31,8 +31,9 @@ type Slots struct {
 	Refused Refusals
 	Denied  func(policy, quota string) // called for each call over a quota; it must not wait. Nil: none
 	Shares  bool                       // what enters has the share of its caller, and not just a slot
-	reason  string                     // the reason of its refusals
 	things  string                     // the name of what it counts, for messages
+
+	reason, callerReason string // of refusals over the limit of all callers, and of one
 
 	mu       sync.Mutex
 	limits   *Limits
@@ -109,10 +110,10 @@ const (
 	maxClaims = 64
 )
 
-// New returns slots. things is the name of what takes them, and reason the start of the reasons of
-// refusals.
-func New(b *budget.Budget, limits *Limits, reason, things string, refused Refusals) *Slots {
-	return &Slots{Budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*waiter), Refused: refused, reason: reason, things: things}
+// New returns slots. things is the name of what takes them. reason is that of refusals over the limit of all callers,
+// callerReason over the limit of one.
+func New(b *budget.Budget, limits *Limits, reason, callerReason, things string, refused Refusals) *Slots {
+	return &Slots{Budget: b, limits: limits, callers: make(map[string]int), waiting: make(map[string]*waiter), Refused: refused, reason: reason, callerReason: callerReason, things: things}
 }
 
 // Set changes the limits, and admits waiting tasks that they allow.
@@ -175,7 +176,7 @@ func (a *Slots) count(ctx context.Context, t *Ticket) error {
 	case quota != "" && !t.share.Report:
 		return a.overQuota(ctx, t.share, quota, wait)
 	case free > 0 && !a.mayLocked(t.caller):
-		return a.Refused.Refuse(ctx, a.reason+"_OF_CALLER", "this caller has as many "+a.things+" in flight as one may")
+		return a.Refused.Refuse(ctx, a.callerReason, "this caller has as many "+a.things+" in flight as one may")
 	case free <= 0 || free <= a.aheadLocked(a.waiting[t.caller]):
 		a.claimLocked(t.caller)
 		return a.Refused.Refuse(ctx, a.reason, "the server has as many "+a.things+" in flight as it may")

@@ -18,7 +18,7 @@ import (
 // slots, and that a place that leaves the queue takes no slot.
 func TestAdmissionQueue(t *testing.T) {
 	t.Parallel()
-	a := New(budget.New(1<<40), &Limits{Fetches: 3, PerCaller: 2}, "", "", func(string, string) {})
+	a := New(budget.New(1<<40), &Limits{Fetches: 3, PerCaller: 2}, "", "", "", func(string, string) {})
 	const one, other = "192.0.2.1", "192.0.2.2"
 	places := make([]*Place, 6)
 	for i, caller := range []string{one, one, one, one, other, other} {
@@ -82,7 +82,7 @@ func TestLastSlots(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := New(budget.New(1<<40), &Limits{Fetches: row.limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+			a := New(budget.New(1<<40), &Limits{Fetches: row.limit, PerCaller: math.MaxInt}, "", "", "", func(string, string) {})
 			for caller, n := range row.held {
 				a.callers[caller] = n
 				a.inFlight += n
@@ -123,7 +123,7 @@ func TestFlood(t *testing.T) {
 }
 
 func testFlood(t *testing.T, limit int, flood, other, first string, hold time.Duration) {
-	a := New(budget.New(1<<60), &Limits{Fetches: limit, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+	a := New(budget.New(1<<60), &Limits{Fetches: limit, PerCaller: math.MaxInt}, "", "", "", func(string, string) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	// The flood has more calls than it may, and repeats them much more often than advised.
 	strong := &load{Context: ctx, admission: a, caller: "flood", wanted: min(2*limit, limit+16), hold: hold, again: 50 * time.Millisecond}
@@ -226,7 +226,7 @@ func (l *load) wait(d time.Duration) {
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := New(budget.New(1<<40), &Limits{Fetches: 1, PerCaller: math.MaxInt}, "", "", func(string, string) {})
+		a := New(budget.New(1<<40), &Limits{Fetches: 1, PerCaller: math.MaxInt}, "", "", "", func(string, string) {})
 		call := func(caller string, admit bool) *Ticket {
 			t.Helper()
 			got, err := a.Enter(&callerContext{Context: t.Context(), name: caller}, nil)
@@ -281,7 +281,7 @@ func TestTurns(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := New(budget.New(1<<40), &Limits{Fetches: 16, PerCaller: 16}, "", "", func(string, string) {})
+		a := New(budget.New(1<<40), &Limits{Fetches: 16, PerCaller: 16}, "", "", "", func(string, string) {})
 		var held []*Ticket
 		for i := range 16 {
 			got, err := a.Enter(&callerContext{Context: t.Context(), name: fmt.Sprint("first ", i)}, nil)
@@ -317,7 +317,7 @@ func TestClaims(t *testing.T) {
 
 // BenchmarkAdmission admits fetches of one caller while another caller's tasks wait.
 func BenchmarkAdmission(b *testing.B) {
-	a := New(budget.New(1<<40), &Limits{Fetches: 1000, PerCaller: 1}, "", "", func(string, string) {})
+	a := New(budget.New(1<<40), &Limits{Fetches: 1000, PerCaller: 1}, "", "", "", func(string, string) {})
 	for range 100_000 {
 		a.Queue(&Ticket{Slots: a, caller: "busy"})
 	}
