@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"fmt"
-	"net/http"
 
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
@@ -32,7 +31,7 @@ func (v *visit) run() ending {
 	}
 	result := p.judge(c, outcome, v.totals)
 	result.fetch.Content = contentOf(outcome.GetResponse(), v.w.config.KeepHeaders)
-	if result.fetch.HTTPStatus == http.StatusNotModified {
+	if outcome.GetKind() == pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED {
 		result.fetch.BodyDigest = c.BodyDigest
 	}
 	if result.queue != "" && !v.allows(result.queue) {

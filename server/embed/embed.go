@@ -38,7 +38,9 @@ func Inside(cfg server.Config) (_ pb.FetchServiceClient, stop func(), err error)
 	over, end := context.WithCancel(context.Background())
 	c.over = over
 	return c, func() {
+		c.mu.Lock()
 		end()
+		c.mu.Unlock()
 		c.streams.Wait()
 		stopService()
 	}, nil

@@ -21,11 +21,14 @@ type client struct {
 	pb.FetchServiceClient // over gRPC
 	server                *server.Server
 	over                  context.Context // done when the service stops
+	mu                    sync.Mutex      // held while a stream begins, and when over ends
 	streams               sync.WaitGroup
 }
 
 // FetchMany implements fetchd.v1.FetchService.FetchMany without gRPC.
 func (c *client) FetchMany(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[pb.FetchManyRequest, pb.FetchManyResponse], error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.over.Err() != nil {
 		return nil, status.Error(codes.Canceled, "the service has stopped")
 	}

@@ -3,6 +3,7 @@ package embed_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"sync"
 	"testing"
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // ends its streams.
 func TestInside(t *testing.T) {
 	origin := rig.Origin(t)
-	rpc, stop, err := embed.Inside(server.Config{Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}})
+	rpc, stop, err := embed.Inside(server.Config{MemoryBudget: 16 << 20, Fetch: fetch.Config{Egress: fetch.Egress{Unrestricted: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +43,12 @@ func TestInside(t *testing.T) {
 		t.Errorf("Do = %v, %v with %d chunks; want the body of the origin", out, err, len(chunks))
 	}
 
+	for range 300 { // more than the memory budget together
+		if out, err := pool.Do(t.Context(), client.Task{Request: &pb.FetchRequest{Url: origin.URL("http", "/s/many/200:size=100000")}}); err != nil {
+			t.Fatalf("Do = %v, %v", out, err)
+		}
+	}
+
 	silent := client.Task{Request: &pb.FetchRequest{Url: origin.URL("http", "/s/silent/silent")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -50,6 +57,10 @@ func TestInside(t *testing.T) {
 	}()
 	if out, err := pool.Do(ctx, silent); out.GetError().GetErrorClass() != pb.ErrorClass_ERROR_CLASS_CANCELLED {
 		t.Errorf("Do of a cancelled fetch = %v, %v", out, err)
+	}
+	ended, err := rpc.FetchMany(ctx)
+	if _, got := ended.Recv(); err != nil || status.Code(got) != codes.Canceled || ended.Send(new(pb.FetchManyRequest)) != io.EOF {
+		t.Errorf("FetchMany of a cancelled context = %v, then %v", err, got)
 	}
 	go func() {
 		_, _ = origin.Await(t.Context(), "silent", 2)

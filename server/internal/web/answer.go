@@ -151,7 +151,7 @@ func (a *answer) write(m proto.Message, size int, memory *budget.Lease, line boo
 		return err
 	}
 	// Names and default values make a message of many small fields up to eight times longer.
-	if err := a.chargeText(len(text)-int(jsonMode.Copies-1)*int(wire.AnswerBytes(size)), memory); err != nil {
+	if err := a.chargeText(size+len(text)-int(memory.Held(budget.Answer)), memory); err != nil {
 		return err
 	}
 	if line {

@@ -128,7 +128,8 @@ func checkRaw(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
 		v.Add("method", "is HEAD in %s, whose length would be that of a body: call with HEAD", requestHeader)
 	}
 	for _, name := range []string{"Range", "If-None-Match", "If-Modified-Since"} { // without it the answer would be another one
-		if r.Header.Get(name) != "" && !hasHeader(in, name) {
+		conditional := name != "Range"
+		if sent := r.Header.Get(name); sent != "" && sent != "bytes=0-" && !hasHeader(in, name) && !(conditional && in.GetPrecondition() != nil) {
 			v.Add("headers", "lacks %[1]s, and the %[1]s of the call does not reach the origin: put it into %[2]s", name, requestHeader)
 		}
 	}
