@@ -31,6 +31,7 @@ import (
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/budget"
 	"fetchd/server"
+	"fetchd/test/wait"
 )
 
 // statusOf returns the status of an ended call.
@@ -89,7 +90,13 @@ func TestUnfinishedRequests(t *testing.T) {
 	if stream, head := honest.next(); stream != 1 || head["grpc-status"] != "0" {
 		t.Errorf("the slow request ended with %v", statusOf(t, head))
 	}
-	if held := r.Service.Held()[budget.Receiving]; held < 3*call || held >= 4*call {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // calls may still be ending
+	defer cancel()
+	held := int64(0)
+	if wait.Until(ctx, time.Millisecond, func() bool {
+		held = r.Service.Held()[budget.Receiving]
+		return 3*call <= held && held < 4*call
+	}) != nil {
 		t.Errorf("%d bytes are charged for three requests", held)
 	}
 	_ = attacker.Close()
