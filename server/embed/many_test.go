@@ -3,6 +3,7 @@ package embed_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"testing"
@@ -59,7 +60,7 @@ func TestInside(t *testing.T) {
 		t.Errorf("Do of a cancelled fetch = %v, %v", out, err)
 	}
 	ended, err := rpc.FetchMany(ctx)
-	if _, got := ended.Recv(); err != nil || status.Code(got) != codes.Canceled || ended.Send(new(pb.FetchManyRequest)) != io.EOF {
+	if _, got := ended.Recv(); err != nil || status.Code(got) != codes.Canceled || !errors.Is(ended.Send(new(pb.FetchManyRequest)), io.EOF) {
 		t.Errorf("FetchMany of a cancelled context = %v, then %v", err, got)
 	}
 	go func() {

@@ -117,6 +117,18 @@ func readRawURL(v *badrequest.Violations, query string, in *pb.FetchRequest) {
 	}
 }
 
+// checkPartial refuses headers of the call without which the answer would be another one, unless the request has its own.
+// A browser sends "bytes=0-" for the whole of a file.
+func checkPartial(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
+	for _, name := range []string{"Range", "If-None-Match", "If-Modified-Since"} {
+		sent := r.Header.Get(name)
+		if sent == "" || sent == "bytes=0-" || hasHeader(in, name) || name != "Range" && in.GetPrecondition() != nil {
+			continue
+		}
+		v.Add("headers", "lacks %[1]s, and the %[1]s of the call does not reach the origin: put it into %[2]s", name, requestHeader)
+	}
+}
+
 // checkRaw checks what the call cannot express, and sets the method.
 func checkRaw(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
 	switch {
@@ -127,12 +139,7 @@ func checkRaw(v *badrequest.Violations, r *http.Request, in *pb.FetchRequest) {
 	case in.GetMethod() == http.MethodHead && r.Method != http.MethodHead:
 		v.Add("method", "is HEAD in %s, whose length would be that of a body: call with HEAD", requestHeader)
 	}
-	for _, name := range []string{"Range", "If-None-Match", "If-Modified-Since"} { // without it the answer would be another one
-		conditional := name != "Range"
-		if sent := r.Header.Get(name); sent != "" && sent != "bytes=0-" && !hasHeader(in, name) && !(conditional && in.GetPrecondition() != nil) {
-			v.Add("headers", "lacks %[1]s, and the %[1]s of the call does not reach the origin: put it into %[2]s", name, requestHeader)
-		}
-	}
+	checkPartial(v, r, in)
 	if len(in.GetBody()) > 0 {
 		v.Add("body", "is set in %s: send it as the body of a POST", requestHeader)
 	}
