@@ -47,7 +47,8 @@ func (w *written) after(phases ...*durationpb.Duration) string {
 	return secondsText(sum)
 }
 
-// writeOutVariables are the variables of --write-out. Times are from the start of the fetch, as in curl.
+// writeOutVariables are the variables of --write-out. Times are from the start of the fetch: unlike in curl, they
+// include earlier attempts and the waits between them.
 var writeOutVariables = map[string]func(*written) string{
 	"content_type":       func(w *written) string { return show.HeadersOf(w.GetResponse()).Get("Content-Type") },
 	"errormsg":           func(w *written) string { return w.GetError().GetMessage() },
