@@ -110,10 +110,8 @@ func (c *Command) addCookies() error {
 
 // addHeader adds a header for the named flag, unless -H has it too.
 func (c *Command) addHeader(flag, name, value string) error {
-	for _, line := range c.Header {
-		if given, _, _ := strings.Cut(line, ":"); strings.EqualFold(strings.TrimSpace(given), name) {
-			return cli.UsageError(flag, fmt.Sprintf("sets %s, and so does -H: leave out one of them", name))
-		}
+	if c.sends(name) {
+		return cli.UsageError(flag, fmt.Sprintf("sets %s, and so does -H: leave out one of them", name))
 	}
 	c.Header = append(c.Header[:len(c.Header):len(c.Header)], name+": "+value)
 	return nil

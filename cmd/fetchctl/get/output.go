@@ -76,7 +76,8 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 			return err
 		}
 	default:
-		if o.GetResponse() == nil || d.out == nil || d.written > 0 || !d.failed && d.out.IsFile() {
+		wrong := d.failed && o.GetResponse().GetStatusCode() >= 400 // another failure must not replace a good file by a part
+		if o.GetResponse() == nil || d.out == nil || d.written > 0 || !wrong && d.out.IsFile() {
 			return nil
 		}
 		if err := d.writeHead(o.GetResponse()); err != nil {

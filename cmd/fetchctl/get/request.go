@@ -68,11 +68,15 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 
 // keepsCoding reports whether a file is saved as it was sent, because the fetch asks for no coding.
 func (c *Command) keepsCoding() bool {
-	ranged := slices.ContainsFunc(c.Header, func(line string) bool {
-		name, _, _ := strings.Cut(line, ":")
-		return strings.EqualFold(strings.TrimSpace(name), "Range")
+	return c.toFile() && c.Store == "" && (c.sends("Range") || c.Profile == "download")
+}
+
+// sends reports whether a header is given.
+func (c *Command) sends(name string) bool {
+	return slices.ContainsFunc(c.Header, func(line string) bool {
+		given, _, _ := strings.Cut(line, ":")
+		return strings.EqualFold(strings.TrimSpace(given), name)
 	})
-	return c.toFile() && c.Store == "" && (ranged || c.Profile == "download")
 }
 
 // check rejects values for which the message of the service would not name the flag.
@@ -82,6 +86,9 @@ func (c *Command) check() error {
 	}
 	if c.Sign.Given() && c.Server == "" && c.URL != "" && !signkeys.Signs(c.URL) {
 		return cli.UsageError(signkeys.Name, "signs requests to https origins: give an https URL, or leave --sign-key and --sign-agent out")
+	}
+	if c.Compressed && (c.keepsCoding() || c.sends("Accept-Encoding")) {
+		return cli.UsageError("--compressed", "decodes the body, but it stays as it was sent with your own Accept-Encoding, and in a file with --profile download or a range: leave out one of them")
 	}
 	return cmp.Or(c.checkRecords(), c.checkStore(), c.Origins.Check(c.Server), cli.CheckScheme("URL", c.URL),
 		cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,
