@@ -68,11 +68,12 @@ import (
 
 	"fetchd/classify"
 	"fetchd/conformance"
+	"fetchd/test/must"
 )
 
 func TestMutants(t *testing.T) {
 	vectors, err := conformance.Vectors()
-	must(t, err)
+	must.Succeed(t, err)
 	noticed := func() (yes bool) {
 		defer func() { yes = yes || recover() != nil }()
 		for _, v := range vectors {
@@ -85,7 +86,7 @@ func TestMutants(t *testing.T) {
 	}
 	for ids := bufio.NewScanner(os.Stdin); ids.Scan(); {
 		id, err := strconv.Atoi(ids.Text())
-		must(t, err)
+		must.Succeed(t, err)
 		classify.SetMutant(id)
 		fmt.Println("noticed:", noticed())
 	}
