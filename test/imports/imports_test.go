@@ -67,6 +67,10 @@ var rules = []rule{
 		why: "a decoder does not know where a body comes from",
 	},
 	{
+		pkg: "fetch/markdown", only: []string{"github.com/JohannesKaufmann", "golang.org/x/net"},
+		why: "text of a page follows from its bytes",
+	},
+	{
 		pkg: "internal/budget", onlyStandard: true,
 		why: "a budget adds up what its users report and does not know them",
 	},

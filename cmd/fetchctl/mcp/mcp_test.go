@@ -315,7 +315,7 @@ func TestMCPReference(t *testing.T) {
 		"`start_index`": {call(flags, map[string]any{"url": html, "start_index": 3}), "lo"},
 		"`raw`":         {call(flags, map[string]any{"url": html, "raw": true}), "<p>hello"},
 		"a number or boolean as text, `\"5000\"`": {call(flags, map[string]any{"url": html, "max_length": "5000"}), `max_length is "5000": give a whole number from 1 to 999999.`},
-		"an argument that is not known":           {call(flags, map[string]any{"url": html, "headers": "a: b"}), `"headers" is not an argument: use url, max_length, start_index, raw, whole, timeout.`},
+		"an argument that is not known":           {call(flags, map[string]any{"url": html, "headers": "a: b"}), `"headers" is not an argument: use url, max_length, start_index, raw, timeout.`},
 		"`--user-agent`": {func(t *testing.T) string {
 			call(append(slices.Clip(flags), "--user-agent=acme/1"), map[string]any{"url": o.URL("http", "/s/agent/200")})(t)
 			return o.Requests("agent")[0].Header.Get("User-Agent")

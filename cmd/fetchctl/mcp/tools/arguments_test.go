@@ -29,7 +29,7 @@ func TestArguments(t *testing.T) {
 		{"no time", "fetch", map[string]any{"url": "http://a.example/", "timeout": 0}, `timeout is 0: give a number of seconds above 0, at most 900.`},
 		{"much time", "fetch", map[string]any{"url": "http://a.example/", "timeout": 901}, `timeout is 901: give`},
 		{"time as text", "fetch", map[string]any{"url": "http://a.example/", "timeout": "5s"}, `timeout is "5s": give`},
-		{"a header", "fetch", map[string]any{"url": "http://a.example/", "headers": map[string]string{"A": "b"}}, `"headers" is not an argument: use url, max_length, start_index, raw, whole, timeout.`},
+		{"a header", "fetch", map[string]any{"url": "http://a.example/", "headers": map[string]string{"A": "b"}}, `"headers" is not an argument: use url, max_length, start_index, raw, timeout.`},
 		{"a method", "fetch", map[string]any{"url": "http://a.example/", "method": "POST"}, `"method" is not an argument`},
 		{"a store", "fetch", map[string]any{"url": "http://a.example/", "store": "a"}, `"store" is not an argument`},
 		{"a long value", "fetch", map[string]any{"url": "http://a.example/", "raw": strings.Repeat("a", 500)}, strings.Repeat("a", 199) + "…: give true or false."},

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
-	"fetchd/cmd/fetchctl/mcp/markdown"
 	"fetchd/cmd/fetchctl/show"
+	"fetchd/fetch/markdown"
 	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/sniff"
@@ -47,8 +47,7 @@ Connections that break and servers that are busy are retried before an error is 
 				"url":         object{"type": "string", "description": "Absolute http or https URL."},
 				"max_length":  object{"type": "integer", "default": defaultLength, "minimum": 1, "maximum": maxLength, "description": "Maximum number of characters to return."},
 				"start_index": object{"type": "integer", "default": 0, "minimum": 0, "description": "Index of the first character to return, such as the one that the last result names."},
-				"raw":         object{"type": "boolean", "default": false, "description": "Return the source of an HTML page, not Markdown."},
-				"whole":       object{"type": "boolean", "default": false, "description": "Return all of an HTML page. Without it, menus, headers and footers of the site are left out, where the page says which they are."},
+				"raw":         object{"type": "boolean", "default": false, "description": "Return the source of an HTML page, not Markdown: all of it, with menus, headers and footers of the site."},
 				"timeout":     object{"type": "number", "default": defaultTimeout, "exclusiveMinimum": 0, "maximum": maxTimeout, "description": "Time limit in seconds, with all retries."},
 			},
 			"required":             []string{"url"},
@@ -63,7 +62,7 @@ Connections that break and servers that are busy are retried before an error is 
 type fetchArguments struct {
 	url           string
 	length, start int
-	raw, whole    bool
+	raw           bool
 	timeout       time.Duration
 }
 
@@ -72,7 +71,6 @@ func readFetch(a *arguments) (f fetchArguments, fault string) {
 	f.length = a.integer("max_length", defaultLength, 1, maxLength)
 	f.start = a.integer("start_index", 0, 0, maxStart)
 	f.raw = a.boolean("raw")
-	f.whole = a.boolean("whole")
 	seconds, remedy := float64(defaultTimeout), fmt.Sprintf("give a number of seconds above 0, at most %d", maxTimeout)
 	if a.value("timeout", &seconds, remedy) && (seconds <= 0 || seconds > maxTimeout) {
 		a.reject("timeout", remedy)
@@ -97,7 +95,7 @@ func (t *tools) fetch(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallT
 	if fault != "" {
 		return failuref("%s", fault), nil
 	}
-	key, from := fmt.Sprintf("%t %t %s", args.raw, args.whole, args.url), fetched
+	key, from := fmt.Sprintf("%t %s", args.raw, args.url), fetched
 	if args.start > 0 {
 		if p, ok := t.pages.get(key); ok {
 			return p.result(args.start, args.length, kept), nil
@@ -244,13 +242,13 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, arg
 		if err != nil {
 			return nil, err
 		}
-		converted, err := markdown.From(text, url, args.whole)
+		converted, err := markdown.From(text, url, markdown.Marked)
 		release()
 		if err == nil {
 			var fits bool
 			text, fits = sniff.Shorten(converted.Text, t.MaxPageBytes)
 			whole, form = whole && fits, "HTML as Markdown"
-			if converted.Main {
+			if converted.LeftOut {
 				form += " without menus"
 			}
 			if converted.Title != "" {
@@ -258,8 +256,8 @@ func (t *tools) pageOf(ctx context.Context, body []byte, o *pb.FetchOutcome, arg
 			}
 		} else {
 			why := errors.New("the converter failed") // what it says may quote the page
-			if errors.Is(err, markdown.ErrComplex) {
-				why = markdown.ErrComplex
+			if errors.Is(err, markdown.ErrLimit) {
+				why = markdown.ErrLimit
 			}
 			caveats += fmt.Sprintf(" The text is not Markdown: the page could not be converted, because %v.", why)
 		}

@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"fetchd/cmd/fetchctl/mcp/markdown"
 	"fetchd/fetch"
 	"fetchd/fetch/auth"
+	"fetchd/fetch/markdown"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	testrig "fetchd/test/rig"
@@ -39,7 +39,6 @@ func TestFetch(t *testing.T) {
 		{"a title", "text/html", "<title>A\n \"b\"</title><p>c", nil, "c", `HTML as Markdown, characters 0 to 1 of 1.`, `type "text/html", title "A \"b\""`},
 		{"a long title", "text/html", "<title>" + strings.Repeat("é", 300) + "</title><p>c", nil, "c", `, HTML as Markdown, characters 0 to 1 of 1.`, `type "text/html", title "` + strings.Repeat("é", 200) + `"`},
 		{"menus", "text/html", "<nav>a</nav><main>b</main>", nil, "b", ", HTML as Markdown without menus, characters 0 to 1 of 1.", ""},
-		{"the whole page", "text/html", "<nav>a</nav><main>b</main>", map[string]any{"whole": true}, "a\n\nb", ", HTML as Markdown, characters 0 to 4 of 4.", ""},
 		{"XHTML", "application/xhtml+xml", "<html><body><h1>A</h1></body></html>", nil, "# A", ", HTML as Markdown, characters 0 to 3 of 3.", ""},
 		{"HTML, raw", "text/html", "<h1>A</h1>", map[string]any{"raw": true}, "<h1>A</h1>", ", text, characters 0 to 10 of 10.", ""},
 		{"HTML as plain text", "text/plain", "<!doctype html><html><b>a", nil, "**a**", "HTML as Markdown, characters 0 to 5 of 5.", ""},
@@ -112,7 +111,7 @@ func TestWindows(t *testing.T) {
 	for i := 0; page.Len() < size; i++ {
 		fmt.Fprintf(&page, line, i, strings.Repeat("x", i%97))
 	}
-	converted, err := markdown.From(page.String(), "http://a.example/", false)
+	converted, err := markdown.From(page.String(), "http://a.example/", markdown.Marked)
 	must(t, err)
 	for _, row := range []struct {
 		name, contentType, want string

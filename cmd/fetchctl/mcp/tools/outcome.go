@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fetchd/client"
-	"fetchd/cmd/fetchctl/mcp/markdown"
 	"fetchd/cmd/fetchctl/show"
+	"fetchd/fetch/markdown"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/jsontext"
@@ -138,7 +138,7 @@ func errorText(o *pb.FetchOutcome) string {
 		return ""
 	}
 	if sniff.IsHTML(sniff.Media(contentType, body), text) {
-		if converted, err := markdown.From(text, o.GetFinalUrl(), false); err == nil {
+		if converted, err := markdown.From(text, o.GetFinalUrl(), markdown.Marked); err == nil {
 			text = converted.Text
 		}
 	}

@@ -64,7 +64,6 @@ func TestAnswerSize(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got := few.call(t, "fetch", row.arguments)
-			row.arguments["whole"] = true
 			logSizes(t, row.name, got.CallToolResult, all.call(t, "fetch", row.arguments).CallToolResult)
 			if n := len(got.texts[0]) + len(got.texts[1]) + len(got.texts[3]); len(got.texts) != 4 || n > 400 || got.StructuredContent != nil {
 				t.Errorf("the answer has %d texts, and %d bytes next to the window: %q; want 4 and at most 400", len(got.texts), n, got.texts)

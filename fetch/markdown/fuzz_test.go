@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"fetchd/cmd/fetchctl/mcp/markdown"
+	"fetchd/fetch/markdown"
 )
 
 // FuzzFrom converts anything. The result of a valid text is a valid text.
@@ -17,9 +17,9 @@ func FuzzFrom(f *testing.F) {
 	f.Add("<svg><a><table><td><p></a><math><mi><svg>", "http://[")
 	f.Add("<a href='data:,'><img src=data:x><code>`a``</code>&#0;&amp;\\*_[]()<!-- -->", "http://a/")
 	f.Fuzz(func(t *testing.T, html, base string) {
-		page, err := markdown.From(html, base, false)
+		page, err := markdown.From(html, base, markdown.Marked)
 		switch {
-		case err != nil && !errors.Is(err, markdown.ErrComplex):
+		case err != nil && !errors.Is(err, markdown.ErrLimit):
 			t.Errorf("From(%q, %q): %v", html, base, err)
 		case utf8.ValidString(html) && utf8.ValidString(base) && !utf8.ValidString(page.Title+page.Text):
 			t.Errorf("From(%q, %q) = %q, which is not UTF-8", html, base, page.Title+page.Text)

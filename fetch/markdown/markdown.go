@@ -33,45 +33,93 @@ const (
 	maxCleared = 100_000_000
 )
 
-// ErrComplex means that a page has more elements than are converted.
-var ErrComplex = errors.New("it has too many elements")
+// ErrLimit means that a page has more elements than are converted.
+var ErrLimit = errors.New("it has too many elements")
+
+// Content is which part of a page is wanted.
+type Content uint8
+
+// The contents.
+const (
+	Off     Content = iota // no text
+	Marked                 // without what the page marks as being around its main content
+	Article                // the main text
+)
+
+// Fallback is how the text of a page was found after the usual way found none.
+type Fallback uint8
+
+// The fallbacks.
+const (
+	NoFallback    Fallback = iota
+	ToMarked               // [Article] found too little: the text is that of [Marked]
+	ToNoscript             // the text is for browsers without scripts
+	ToArticleBody          // the text is in the page's data for search engines
+	Scripted               // there is no text: a script would show it
+)
 
 // Page is a page that was converted.
 type Page struct {
-	Title string // without line ends; empty if there is none
-	Text  string
-	Main  bool // the text is the main content, and the rest was left out
+	Title    string // without line ends; empty if there is none
+	Text     string
+	LeftOut  bool // parts of the page were left out
+	Fallback Fallback
 }
 
-// From converts HTML. base is the URL of the page, for relative links. Unless whole is true, menus and other
-// parts around the main content are left out. The error is [ErrComplex], unless the converter fails.
-func From(source, base string, whole bool) (page Page, err error) {
+// nodeBytes is the memory of a node, at most, with what the converter makes of it.
+const nodeBytes = 2 << 10
+
+// Need returns the memory that [From] uses at most for a page, without the page itself. The error is [ErrLimit]
+// if the page is not converted.
+func Need(source string) (bytes int64, err error) {
+	nodes := countNodes(source)
+	if nodes > maxNodes {
+		return 0, ErrLimit
+	}
+	return int64(nodes)*nodeBytes + 8*int64(len(source)), nil
+}
+
+// From converts HTML. base is the URL of the page, for relative links. The error is [ErrLimit], unless the
+// converter fails.
+func From(source, base string, c Content) (Page, error) {
+	if c == Off {
+		return Page{}, nil
+	}
+	page, err := convert(source, base, false)
+	if c == Article && err == nil {
+		page.Fallback = ToMarked
+	}
+	return page, err
+}
+
+// convert converts HTML. Unless whole is true, menus and other parts around the main content are left out.
+func convert(source, base string, whole bool) (page Page, err error) {
 	defer func() { // a defect of the converter ends this conversion only
 		if fault := recover(); fault != nil {
 			page, err = Page{}, fmt.Errorf("the converter failed: %v", fault)
 		}
 	}()
 	if countNodes(source) > maxNodes {
-		return Page{}, ErrComplex
+		return Page{}, ErrLimit
 	}
 	doc, err := html.Parse(strings.NewReader(source))
 	if err != nil {
-		return Page{}, ErrComplex // elements are nested too deeply
+		return Page{}, ErrLimit // elements are nested too deeply
 	}
 	page.Title = title(doc)
 	p := &pruner{}
 	p.base, _ = url.Parse(base)
 	p.prune(doc, 0)
 	if p.prefixes > maxPrefixes {
-		return Page{}, ErrComplex
+		return Page{}, ErrLimit
 	}
-	page.Main = !whole && keepMain(doc)
+	page.LeftOut = !whole && keepMain(doc)
 	markdown, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
 		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
 	)).ConvertNode(doc)
 	page.Text = string(markdown)
-	if page.Main && page.Text == "" && err == nil {
-		return From(source, base, true) // the page is one menu
+	if page.LeftOut && page.Text == "" && err == nil {
+		return convert(source, base, true) // the page is one menu
 	}
 	return page, err
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"fetchd/cmd/fetchctl/mcp/markdown"
+	"fetchd/fetch/markdown"
 )
 
 // TestFrom converts small pages.
@@ -34,7 +34,7 @@ func TestFrom(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "https://a.example/b/index.html", false); got.Text != row.want || got.Main || err != nil {
+			if got, err := markdown.From(row.html, "https://a.example/b/index.html", markdown.Marked); got.Text != row.want || got.LeftOut || err != nil {
 				t.Errorf("markdown.From(%q) = %+v, %v; want %q", row.html, got, err, row.want)
 			}
 		})
@@ -60,12 +60,9 @@ func TestMain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := markdown.From(row.html, "", false)
-			if got.Text != row.want || !got.Main || err != nil {
+			got, err := markdown.From(row.html, "", markdown.Marked)
+			if got.Text != row.want || !got.LeftOut || err != nil {
 				t.Errorf("markdown.From(%q) = %+v, %v; want %q", row.html, got, err, row.want)
-			}
-			if all, err := markdown.From(row.html, "", true); all.Main || len(all.Text) <= len(got.Text) || err != nil {
-				t.Errorf("the whole of %q is %+v, %v", row.html, all, err)
 			}
 		})
 	}
@@ -78,7 +75,7 @@ func TestMain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "", false); got.Text != row.want || got.Main || err != nil {
+			if got, err := markdown.From(row.html, "", markdown.Marked); got.Text != row.want || got.LeftOut || err != nil {
 				t.Errorf("markdown.From(%q) = %+v, %v; want %q and nothing left out", row.html, got, err, row.want)
 			}
 		})
@@ -98,7 +95,7 @@ func TestTitle(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "", false); got.Title != row.want || err != nil {
+			if got, err := markdown.From(row.html, "", markdown.Marked); got.Title != row.want || err != nil {
 				t.Errorf("markdown.From(%q) has the title %q, %v; want %q", row.html, got.Title, err, row.want)
 			}
 		})
@@ -158,11 +155,11 @@ func TestHostile(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			page, err := markdown.From(row.html, "https://a.example/", false)
+			page, err := markdown.From(row.html, "https://a.example/", markdown.Marked)
 			runtime.ReadMemStats(&after)
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
 			t.Logf("%v, %d MiB allocated, %d bytes of text", time.Since(start), allocated, len(page.Text))
-			if errors.Is(err, markdown.ErrComplex) != row.complex || !row.complex && err != nil {
+			if errors.Is(err, markdown.ErrLimit) != row.complex || !row.complex && err != nil {
 				t.Errorf("error %v, want one: %t", err, row.complex)
 			}
 			if allocated > 2<<10 {
