@@ -6,6 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"fetchd/internal/cli"
+	"fetchd/internal/reflex"
 )
 
 // texts are the long texts of --help; see [cli.Program].
@@ -26,7 +27,9 @@ var groups = []kong.Group{
 	{Key: "Callers:", Title: "Callers:", Description: "To let callers of other machines in."},
 }
 
-// Manual says what to use instead of a flag.
+// Manual says what the flags of wget mean here.
 func (c *crawlCmd) Manual() cli.Manual {
-	return cli.Manual{Answers: map[string]string{"--sitemap": `"frontier add --sitemap URL" adds one to the crawl`}}
+	answers := reflex.CrawlAnswers()
+	answers["--sitemap"] = `"frontier add --sitemap URL" adds one to the crawl`
+	return cli.Manual{Answers: answers}
 }

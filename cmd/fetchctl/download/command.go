@@ -3,9 +3,9 @@ package download
 import (
 	"context"
 
-	"fetchd/cmd/fetchctl/reflex"
 	"fetchd/cmd/fetchctl/service"
 	"fetchd/internal/cli"
+	"fetchd/internal/reflex"
 	"fetchd/stores"
 
 	"google.golang.org/grpc"

@@ -17,9 +17,9 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/cmd/fetchctl/reflex"
 	"fetchd/conformance/origin"
 	"fetchd/internal/cli"
+	"fetchd/internal/reflex"
 	"fetchd/test/clitest"
 	"fetchd/test/need"
 	"fetchd/test/rig"

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"fetchd/cmd/fetchctl/reflex"
 	"fetchd/internal/cli"
+	"fetchd/internal/reflex"
 	"fetchd/test/rig"
 )
 

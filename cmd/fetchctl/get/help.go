@@ -1,8 +1,8 @@
 package get
 
 import (
-	"fetchd/cmd/fetchctl/reflex"
 	"fetchd/internal/cli"
+	"fetchd/internal/reflex"
 )
 
 // Manual says what the flags of curl and wget mean here.

@@ -10,7 +10,7 @@ import (
 // TestCurlTable checks that the script runs every row of the table in the help whose flags get has, with each of its flags.
 func TestCurlTable(t *testing.T) {
 	t.Parallel()
-	script, err := os.ReadFile("../testdata/script/curl.txtar")
+	script, err := os.ReadFile("../../cmd/fetchctl/testdata/script/curl.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

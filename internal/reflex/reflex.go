@@ -1,4 +1,5 @@
-// Package reflex answers those who know curl or wget. "fetchctl get" speaks curl, and "fetchctl download" speaks wget.
+// Package reflex answers those who know curl or wget. "fetchctl get" speaks curl, "fetchctl download" speaks wget, and
+// "frontier crawl" does what "wget -r" does.
 // For each of their flags that a command does not have, and for each form that it does not understand, there is a
 // sentence that says what to use instead.
 package reflex
@@ -10,7 +11,7 @@ import (
 )
 
 // curlText and wgetText are the tables: whether the command that speaks the language has the flags, the flags, what they
-// mean in download, and what they mean in get.
+// mean in download, what they mean in get, and in wget's, what they mean in crawl.
 var (
 	//go:embed curl.tsv
 	curlText string
@@ -23,7 +24,9 @@ type row struct {
 	flags    string
 	get      string // what they mean in "fetchctl get", or what to use instead
 	download string // the same for "fetchctl download"; of curl only for flags that have a meaning there
+	crawl    string // the same for "frontier crawl", or empty
 	has      bool   // the command that speaks the language has the flags
+	site     bool   // only "frontier crawl" has something like the flags
 }
 
 // curl says what the flags of curl mean in get. They are those of "curl --help", and those that its manual
@@ -36,7 +39,11 @@ var wget = rows(wgetText)
 func rows(text string) (all []row) {
 	for line := range strings.Lines(text) {
 		cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		all = append(all, row{flags: cells[1], get: cells[3], download: cells[2], has: cells[0] == "has"})
+		r := row{flags: cells[1], get: cells[3], download: cells[2], has: cells[0] == "has", site: cells[0] == "crawl"}
+		if len(cells) > 4 {
+			r.crawl = cells[4]
+		}
+		all = append(all, r)
 	}
 	return all
 }
@@ -55,7 +62,9 @@ func help(guest, command string, table []row, says func(row) string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Equivalents:\n  %-26s %s\n", guest, command)
 	for _, r := range table {
-		fmt.Fprintf(&b, "  %-26s %s\n", r.flags, says(r))
+		if !r.site {
+			fmt.Fprintf(&b, "  %-26s %s\n", r.flags, says(r))
+		}
 	}
 	return b.String()
 }
@@ -64,7 +73,14 @@ func help(guest, command string, table []row, says func(row) string) string {
 func GetAnswers() map[string]string {
 	all := make(map[string]string)
 	add(all, curl, "", func(r row) string { return r.get })
-	add(all, wget, "", func(r row) string { return r.get })
+	add(all, wget, "; as a flag of wget: ", func(r row) string { return r.get })
+	return all
+}
+
+// CrawlAnswers returns what to use instead of flags of wget that "frontier crawl" does not have.
+func CrawlAnswers() map[string]string {
+	all := make(map[string]string)
+	add(all, wget, "", func(r row) string { return r.crawl })
 	return all
 }
 
