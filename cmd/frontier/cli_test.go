@@ -141,6 +141,7 @@ func TestUsage(t *testing.T) {
 		{"why of another scheme", []string{"why", "ftp://example.org/"}, `URL: "ftp://example.org/" is not usable: URL has the wrong scheme: it is neither http nor https: give a complete URL, such as https://example.org/`},
 		{"why of a password", []string{"why", "ftp://u:secret@example.org/"}, "URL: it is not usable: URL has the wrong scheme"},
 		{"crawl a word", []string{"crawl", "example"}, `URL: "example" is not usable: URL has the wrong scheme: it has none: give`},
+		{"crawl two words", []string{"crawl", page, "one", "two"}, "frontier: 2 URLs are not usable\n  URL: \"one\" is not usable: URL has the wrong scheme: it has none: give a complete URL, such as https://example.org/\n  URL: \"two\" is"},
 		{"crawl a sitemap", []string{"crawl", "--sitemap", "https://example.org/map.xml"}, `--sitemap: there is no such flag: "frontier add --sitemap URL" adds one`},
 		{"crawl as wget does", []string{"crawl", "-rl3", "-np", page}, `-r: there is no such flag: leave it out: it is the default: links are followed, within --max-depth; -l: there is no such flag: --max-depth N`},
 		{"crawl with wget's flag of two letters", []string{"crawl", "-np", page}, `-np: there is no such flag: --scope prefix`},

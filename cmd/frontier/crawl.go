@@ -55,12 +55,14 @@ func (c *crawlCmd) checkCrawl() error {
 			return cli.UsageError(n.flag, "is negative: give 0 or more, or leave it out for its default")
 		}
 	}
-	for i, raw := range c.URL {
-		u, err := normalURL("URL", raw)
-		if err != nil {
-			return err
+	if err := cli.UsageErrors(func(yield func(error) bool) {
+		for i, raw := range c.URL {
+			u, err := normalURL("URL", raw)
+			c.URL[i] = u
+			yield(err)
 		}
-		c.URL[i] = u
+	}); err != nil {
+		return err
 	}
 	_, err := crawl.NewScope(scope.Config{By: p.Scope, Include: p.Include, Exclude: p.Exclude})
 	return err

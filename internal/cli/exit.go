@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -80,6 +81,30 @@ func (e *Error) Unwrap() error { return e.Err }
 // writes it.
 func UsageError(field, text string) error {
 	return &Error{Code: ExitUsage, Err: errors.New(field + ": " + text)}
+}
+
+// maxFaults is how many of several errors are printed.
+const maxFaults = 20
+
+// UsageErrors returns the only error of faults, or one that has the first 20 and their number. It ignores nil.
+func UsageErrors(faults iter.Seq[error]) error {
+	n, texts, first := 0, []string(nil), error(nil)
+	for err := range faults {
+		if err == nil {
+			continue
+		}
+		n, first = n+1, cmp.Or(first, err)
+		if n <= maxFaults {
+			texts = append(texts, fmt.Sprint(err))
+		}
+	}
+	if n < 2 {
+		return first
+	}
+	if n > maxFaults {
+		texts = append(texts, fmt.Sprintf("and %d more", n-maxFaults))
+	}
+	return &Error{Code: ExitUsage, Err: fmt.Errorf("%d URLs are not usable", n), Hint: strings.Join(texts, "\n  ")}
 }
 
 // AboutFlag returns an error about a flag or an argument, unless err is an [Error] that says what it is about, or the

@@ -164,6 +164,8 @@ func TestDownloadEnds(t *testing.T) {
 		{"no attempt", "http://user@origin.test/ x\n", nil, cli.ExitUsage, "1 failed, 0 retries, 0", []string{}},
 		{"what the service refuses", "http://user@origin.test/ x\n{O}/b/200 y\n", nil, cli.ExitUsage, "url: ", []string{"y"}},
 		{"what is no URL", "ftp://origin.test/\n", nil, cli.ExitUsage, "-:1: ", []string{}},
+		{"three bad lines", "ftp://origin.test/\n{O}/a/200\n{O}/b/200 ../x\norigin.test\n", nil, cli.ExitUsage, "fetchctl: 3 URLs are not usable\n  -:1: \"ftp://origin.test/\" is not an absolute http or https URL\n  -:3: \"../x\" cannot be the name of a file here; \"_x\" can\n  -:4: \"origin.test\" has no scheme: did you mean https://origin.test?\n", []string{}},
+		{"many bad lines", strings.Repeat("ftp://origin.test/\n", 25), nil, cli.ExitUsage, "  -:20: \"ftp://origin.test/\" is not an absolute http or https URL\n  and 5 more\n", []string{}},
 		{"no URL at all", "# none\n", nil, cli.ExitUsage, "is missing", []string{}},
 		{"too many jobs", "{O}/a/200\n", []string{"-j", "65"}, cli.ExitUsage, "--jobs", []string{}},
 		{"too many retries", "{O}/a/200\n", []string{"-r", "11"}, cli.ExitUsage, "--max-retries", []string{}},

@@ -50,16 +50,22 @@ func (c *Command) entries(ctx context.Context, stdin io.Reader) ([]*entry, error
 	if len(all) == 0 {
 		return nil, cli.UsageError("URL", "is missing: give one, or a list with -i FILE")
 	}
-	for _, e := range all {
-		if err := checkURL(e); err != nil {
-			return nil, err
+	if err := cli.UsageErrors(func(yield func(error) bool) {
+		for _, e := range all {
+			yield(checkEntry(e))
 		}
+	}); err != nil {
+		return nil, err
 	}
 	return distinct(all), nil
 }
 
-// checkURL rejects text that is not a URL before anything is fetched. The service checks more.
-func checkURL(e *entry) error {
+// checkEntry rejects text that is not a URL, and a name that no file can have, before anything is fetched. The service
+// checks more.
+func checkEntry(e *entry) error {
+	if clean := cleanName(e.name); e.fixed && clean != e.name {
+		return cli.UsageError(e.where, fmt.Sprintf("%.80q cannot be the name of a file here; %q can", e.name, clean))
+	}
 	if err := cli.CheckUTF8(map[string]string{e.where: e.url}); err != nil {
 		return err
 	}
@@ -101,12 +107,11 @@ func readList(ctx context.Context, file string, stdin io.Reader) ([]*entry, erro
 	if len(text) > maxList {
 		return nil, cli.UsageError("--input", fmt.Sprintf("has more than %d bytes", maxList))
 	}
-	return parseList(file, string(text))
+	return parseList(file, string(text)), nil
 }
 
 // parseList parses a list with one URL per line, optionally followed by a file name.
-func parseList(file, text string) ([]*entry, error) {
-	var list []*entry
+func parseList(file, text string) (list []*entry) {
 	n := 0
 	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
 		n++
@@ -117,13 +122,10 @@ func parseList(file, text string) ([]*entry, error) {
 		e := &entry{url: line, where: fmt.Sprintf("%s:%d", file, n)}
 		if i := strings.IndexAny(line, " \t"); i >= 0 {
 			e.url, e.name, e.fixed = line[:i], strings.TrimSpace(line[i:]), true
-			if clean := cleanName(e.name); clean != e.name {
-				return nil, cli.UsageError(e.where, fmt.Sprintf("%.80q cannot be the name of a file here; %q can", e.name, clean))
-			}
 		}
 		list = append(list, e)
 	}
-	return list, nil
+	return list
 }
 
 // readSums reads a list of digests: SHA-256 in hex by file name. It returns nil if there is no
