@@ -38,6 +38,11 @@ func (w *written) remote() (host, port string) {
 	return host, port
 }
 
+// size returns how many bytes the body has, or what --fail-with-body has of that of a failed response.
+func (w *written) size() int64 {
+	return max(w.GetBodySummary().GetSizeBytes(), int64(len(w.GetErrorBody())))
+}
+
 // after returns the time from the start of the fetch to the end of these phases of the last hop.
 func (w *written) after(phases ...*durationpb.Duration) string {
 	sum := w.hop().GetStartOffset().AsDuration()
@@ -67,7 +72,7 @@ var writeOutVariables = map[string]func(*written) string{
 	"remote_port":    func(w *written) string { _, port := w.remote(); return port },
 	"response_code":  statusOf,
 	"scheme":         func(w *written) string { return strings.Split(w.GetFinalUrl(), ":")[0] },
-	"size_download":  func(w *written) string { return fmt.Sprint(w.GetBodySummary().GetSizeBytes()) },
+	"size_download":  func(w *written) string { return fmt.Sprint(w.size()) },
 	"speed_download": speedOf,
 	"time_appconnect": func(w *written) string {
 		x := w.hop().GetExchange()
@@ -104,7 +109,7 @@ func statusOf(w *written) string { return fmt.Sprintf("%03d", w.GetResponse().Ge
 
 func speedOf(w *written) string {
 	if spent := w.GetTotalDuration().AsDuration().Seconds(); spent > 0 {
-		return fmt.Sprintf("%.0f", float64(w.GetBodySummary().GetSizeBytes())/spent)
+		return fmt.Sprintf("%.0f", float64(w.size())/spent)
 	}
 	return "0"
 }

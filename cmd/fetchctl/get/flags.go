@@ -70,7 +70,7 @@ type curlFlags struct {
 	Fail         bool `short:"f" hidden:""` // it is so always, as are the next two
 	Location     bool `short:"L" hidden:""`
 	Compressed   bool `hidden:""`
-	FailWithBody bool `group:"Curl:" help:"Write the body of a failed response, up to 64 KiB, as if it had not failed: to a file only with -o and a status of 400 or more. The exit code is still that of the failure."`
+	FailWithBody bool `group:"Curl:" help:"Write the body of a failed response, up to 64 KiB, as if it had not failed: to a file only with a status of 400 or more. The exit code is still that of the failure."`
 
 	RemoteName bool    `short:"O" group:"Curl:" help:"Write the body to a file in the current directory, with the name that the origin gives or the last segment of the URL. An existing file is not replaced."`
 	WriteOut   *string `short:"w" group:"Curl:" placeholder:"FORMAT|@FILE" help:"Write this to standard output when the fetch has ended, with variables such as %{http_code} and %header{etag}."`

@@ -76,23 +76,31 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 			return err
 		}
 	default:
-		wrong := d.failed && o.GetResponse().GetStatusCode() >= 400 // another failure must not replace a good file by a part
-		if o.GetResponse() == nil || d.out == nil || d.written > 0 || !wrong && d.out.IsFile() {
-			return nil
-		}
-		if err := d.writeHead(o.GetResponse()); err != nil {
+		if written, err := d.failure(o); !written || err != nil {
 			return err
-		}
-		if d.failed {
-			if _, err := d.out.Write(o.GetErrorBody()); err != nil {
-				return err
-			}
 		}
 	}
 	if err := d.out.Keep(); err != nil || d.screen == nil {
 		return err
 	}
 	return d.screen.flush()
+}
+
+// failure writes the head and the body of a failed response, as far as they are wanted. A good file is only replaced by
+// the body of a wrong status, never by a part.
+func (d *delivery) failure(o *pb.FetchOutcome) (written bool, err error) {
+	wrong := d.failed && o.GetResponse().GetStatusCode() >= 400
+	if o.GetResponse() == nil || d.written > 0 || !wrong && (d.out == nil || d.out.IsFile()) {
+		return false, nil
+	}
+	if err := d.name(o.GetResponse()); err != nil {
+		return false, err
+	}
+	if err := d.writeHead(o.GetResponse()); err != nil || !d.failed {
+		return true, err
+	}
+	_, err = d.out.Write(o.GetErrorBody())
+	return true, err
 }
 
 // begin prepares the output for the body of the last response. A body that starts again
