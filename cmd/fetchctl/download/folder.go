@@ -108,8 +108,18 @@ func (d *folder) remove(name string) error {
 	})
 }
 
-// removeUnlocked removes a file that no other run is writing.
-func (d *folder) removeUnlocked(name string) error {
+// removeAll removes files in this order. They need not exist.
+func (d *folder) removeAll(names ...string) error {
+	for _, name := range names {
+		if err := d.remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeUnlocked removes a file that no other run is writing, and others before it.
+func (d *folder) removeUnlocked(name string, others ...string) error {
 	f, err := d.open(name, os.O_RDWR)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errBusy): // another run was faster
@@ -125,18 +135,7 @@ func (d *folder) removeUnlocked(name string) error {
 			return errBusy
 		}
 	}
-	return d.remove(name)
-}
-
-// clear removes the part and the sidecar of a file. The sidecar is last, because a part
-// without a sidecar does not count as ours.
-func (d *folder) clear(name string) error {
-	for _, ending := range []string{partEnding, freshEnding, sidecarEnding} {
-		if err := d.remove(name + ending); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.removeAll(append(others, name)...)
 }
 
 func (d *folder) rename(from, to string) error {
@@ -154,6 +153,18 @@ func (d *folder) place(from, to string) error {
 		return errors.Join(fs.ErrExist, statErr)
 	}
 	return d.rename(from, to)
+}
+
+// replace gives a file a second name, which may be that of another file, by way of a third. The first name stays, and
+// with it the lock. File systems without links get a rename.
+func (d *folder) replace(from, via, to string) error {
+	if err := d.remove(via); err != nil {
+		return err
+	}
+	if err := d.change("link "+from, func() error { return d.root.Link(from, via) }); err != nil {
+		return d.rename(from, to)
+	}
+	return d.rename(via, to)
 }
 
 // sync flushes the directory, so that the names survive a crash of the system.

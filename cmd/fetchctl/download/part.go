@@ -18,8 +18,8 @@ const noteEvery = 256 << 10
 // certainly on disk. The order of its operations keeps it consistent wherever the run is
 // killed:
 //
-//   - The part is created empty and locked, and then the sidecar, which is removed last. A part without a sidecar
-//     is not ours, unless it is empty.
+//   - The part is created empty and locked, and then the sidecar. The part is removed last, so that its lock keeps
+//     other runs from both. A part without a sidecar is not ours, unless it is empty, or also has the name of the file.
 //   - The sidecar records bytes only after they have been flushed.
 //   - Before old bytes are overwritten, the sidecar records that the part starts again.
 //   - Before the file gets its name, the record of URLs has no other URL for that.
@@ -60,13 +60,13 @@ func (p *part) open(force bool) error {
 	switch there := err == nil; {
 	case !there && !errors.Is(err, fs.ErrNotExist):
 		return err
-	case there && !ours && !force && info.Size() > 0:
-		return fmt.Errorf("%s %w", p.name+partEnding, errForeign)
-	case there && (!ours && force || p.dir.same(p.name, p.name+partEnding)): // the last run was killed while it renamed the file
+	case there && (!ours && force || p.dir.same(p.name, p.name+partEnding)): // the last run was killed while it named the file
 		if err := p.dir.removeUnlocked(p.name + partEnding); err != nil {
 			return err
 		}
 		return p.begin()
+	case there && !ours && info.Size() > 0:
+		return fmt.Errorf("%s %w", p.name+partEnding, errForeign)
 	case there:
 		return p.resume(said)
 	}
@@ -212,7 +212,7 @@ func (p *part) finish(force bool) error {
 	switch {
 	case err != nil:
 	case force:
-		err = p.dir.rename(p.name+partEnding, p.name)
+		err = p.dir.replace(p.name+partEnding, p.name+freshEnding, p.name)
 	default:
 		err = p.dir.place(p.name+partEnding, p.name)
 	}
@@ -224,10 +224,21 @@ func (p *part) finish(force bool) error {
 	}
 	p.finished = true
 	p.dir.record(p.name, p.said.URL)
-	if p.holds() { // otherwise it is that of another run
-		err = p.dir.remove(p.name + partEnding)
+	return errors.Join(p.remove(), p.file.Close())
+}
+
+// remove removes the sidecar and then the part. If the part has lost its name, both may be those of another run, so
+// that only a sidecar of this run is removed.
+func (p *part) remove() error {
+	if p.holds() {
+		return p.dir.removeAll(p.name+freshEnding, p.name+sidecarEnding, p.name+partEnding)
 	}
-	return errors.Join(err, p.dir.remove(p.name+sidecarEnding), p.file.Close())
+	last := p.said
+	last.Version = sidecarVersion
+	if now, err := p.dir.readSidecar(p.name); err != nil || now != last {
+		return nil // not ours
+	}
+	return p.dir.remove(p.name + sidecarEnding)
 }
 
 // leave closes an unfinished part. It is kept if a later run can continue it; kept is its
@@ -243,25 +254,31 @@ func (p *part) leave() (kept int64, err error) {
 	return p.said.Offset, errors.Join(err, p.file.Close())
 }
 
-// drop removes the part.
-func (p *part) drop() error {
+// drop removes the part. It is empty before the sidecar is removed.
+func (p *part) drop() (err error) {
 	p.finished = true
-	return errors.Join(p.dir.clear(p.name), p.file.Close())
+	if p.holds() && !p.dir.same(p.name, p.name+partEnding) {
+		err = p.truncate(0)
+	}
+	return errors.Join(err, p.remove(), p.file.Close())
 }
 
 // tidy removes the leftovers of a run that was killed while it named the file, and records what is then known
 // of its URL.
 func tidy(dir *folder, name, url string) error {
 	said, err := dir.readSidecar(name)
-	if err != nil || said.URL != url {
-		return nil // not ours
-	}
-	there, err := dir.exists(name + partEnding)
+	ours, linked := err == nil && said.URL == url, dir.same(name, name+partEnding)
+	there, errThere := dir.exists(name + partEnding)
 	switch {
-	case err != nil, there && !dir.same(name, name+partEnding):
-		return err
-	case there:
+	case errThere != nil, there && !linked, !ours && !(linked && errors.Is(err, fs.ErrNotExist)):
+		return errThere // not ours
+	case !there:
+		return dir.removeAll(name+freshEnding, name+sidecarEnding)
+	case ours:
 		dir.record(name, url)
 	}
-	return dir.clear(name)
+	if err := dir.removeUnlocked(name+partEnding, name+freshEnding, name+sidecarEnding); !errors.Is(err, errBusy) {
+		return err
+	}
+	return nil // the run that named it does so
 }

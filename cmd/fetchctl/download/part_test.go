@@ -141,6 +141,69 @@ func TestPartRace(t *testing.T) {
 	only(t, dir, "file")
 }
 
+// Whatever the step at which a run that ends a part is when another one begins, the other one is refused, or keeps its
+// part and its sidecar. The file is moved away as soon as it has its name, so that nothing else stops the other run. It
+// is not parallel, for the same reason.
+func TestPartMeetsTheEndOfAnother(t *testing.T) {
+	const url = "http://origin.test/file"
+	w := world{[]byte("body"), `"v"`}
+	named := func(d *folder) { // as if the run were killed at the end
+		d.step = func(what string) error {
+			if what == "sync folder" && d.same("file", "file"+partEnding) {
+				return errKilled
+			}
+			return nil
+		}
+		_ = pull(d, w, false)
+		d.step = nil
+	}
+	for _, tt := range []struct {
+		name   string
+		before func(*folder)
+		end    func(*folder) error
+	}{
+		{"finish", nil, func(d *folder) error { return pull(d, w, false) }},
+		{"finish by force", nil, func(d *folder) error { return pull(d, w, true) }},
+		{"tidy", named, func(d *folder) error { return tidy(d, "file", url) }},
+		{"drop", nil, func(d *folder) error {
+			p, err := openPart(d, "file", url, false)
+			if err == nil {
+				err = errors.Join(p.write(w.body), p.drop())
+			}
+			return err
+		}},
+	} {
+		for step, ran := 1, true; ran; step++ {
+			ran = false
+			dir := t.TempDir()
+			first, second, n := tempFolder(t, dir), tempFolder(t, dir), 0
+			if tt.before != nil {
+				tt.before(first)
+			}
+			var p *part
+			first.step = func(string) error {
+				if n++; n != step {
+					return nil
+				}
+				ran = true
+				_ = os.Rename(filepath.Join(dir, "file"), filepath.Join(dir, "moved")) // it need not be there yet
+				p, _ = openPart(second, "file", url, true)
+				return nil
+			}
+			if err := tt.end(first); err != nil && !errors.Is(err, errBusy) {
+				t.Errorf("%s, the other one begins at step %d: %v", tt.name, step, err)
+			}
+			if p == nil {
+				continue
+			}
+			if _, err := second.readSidecar("file"); err != nil || !p.holds() {
+				t.Errorf("%s: the part of the one that begins at step %d is there: %v, its sidecar: %v", tt.name, step, p.holds(), err)
+			}
+			_ = p.file.Close()
+		}
+	}
+}
+
 // A finished file that is moved away at once leaves nothing behind.
 func TestPartMovedAway(t *testing.T) {
 	dir := t.TempDir()
