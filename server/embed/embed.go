@@ -17,7 +17,8 @@ import (
 	"fetchd/server"
 )
 
-// stopTime is how long calls may take to end after they are canceled.
+// stopTime is how long calls may take to end after they are canceled. A call that something else holds, such as a log that
+// is not read, is then left behind.
 const stopTime = 2 * time.Second
 
 // Start starts a service that listens on l, or in memory if l is nil, and connects to it. stop
@@ -41,7 +42,15 @@ func Inside(cfg server.Config) (_ pb.FetchServiceClient, stop func(), err error)
 		c.mu.Lock()
 		end()
 		c.mu.Unlock()
-		c.streams.Wait()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.streams.Wait()
+		}()
+		select {
+		case <-ended:
+		case <-time.After(stopTime):
+		}
 		stopService()
 	}, nil
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
@@ -72,6 +74,50 @@ func TestInside(t *testing.T) {
 	}
 	if _, err := rpc.FetchMany(t.Context()); status.Code(err) != codes.Canceled {
 		t.Errorf("FetchMany of a stopped service = %v, want CANCELED", err)
+	}
+}
+
+// stuck is a log that is not read: a line about a fetch that has ended stays until the test ends.
+type stuck struct {
+	slog.Handler
+	held chan struct{} // receives each such line
+	free <-chan struct{}
+}
+
+// Handle implements slog.Handler.
+func (s stuck) Handle(_ context.Context, line slog.Record) error {
+	if line.Message == "fetch finished" {
+		s.held <- struct{}{}
+		<-s.free
+	}
+	return nil
+}
+
+// TestStopOfStuckCall checks that stop returns although a call does not.
+func TestStopOfStuckCall(t *testing.T) {
+	t.Parallel()
+	held, free := make(chan struct{}, 1), make(chan struct{})
+	rpc, stop, err := embed.Inside(server.Config{Logger: slog.New(stuck{slog.NewTextHandler(io.Discard, nil), held, free})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := client.NewPool()
+	defer pool.Close()
+	defer close(free)
+	pool.Open(t.Context(), client.Wrap(rpc), 1, nil)
+	go func() {
+		_, _ = pool.Do(t.Context(), client.Task{Request: &pb.FetchRequest{Url: "http://127.0.0.1:1/"}}) // the egress guard blocks it
+	}()
+	<-held
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(time.Minute):
+		t.Error("stop waits for the call")
 	}
 }
 
