@@ -134,7 +134,7 @@ func (m *methodCalls) PostMsgReceive(_ any, err error, _ time.Duration) {
 }
 
 const (
-	// maxCallers limits the callers with their own series. Each has about 13.
+	// maxCallers limits the callers with their own series. Each has about 14.
 	maxCallers = 256
 	// otherCallers is the label value of all other callers: those without a name, whose number is
 	// not limited, and those beyond maxCallers.
@@ -156,6 +156,7 @@ type callerSeries struct {
 	attempts, bytes prometheus.Counter
 	refused         map[string]prometheus.Counter // by ErrorInfo reason
 	otherRefused    prometheus.Counter
+	blocked         prometheus.Counter // fetches that ended as target_blocked
 }
 
 func newCallers(series promauto.Factory) *callers {
@@ -166,7 +167,7 @@ func newCallers(series promauto.Factory) *callers {
 		fetches:  counter("fetchd_caller_fetches_total", "Finished fetches, by caller and kind of outcome.", "outcome"),
 		attempts: counter("fetchd_caller_attempts_total", "Attempts, by caller."),
 		bytes:    counter("fetchd_caller_body_bytes_total", "Bytes of the body of each fetch's last attempt, after content decoding, by caller."),
-		refused:  counter("fetchd_caller_refused_total", "Calls and tasks that were rejected, and connections that were closed, because of a limit, by caller and limit.", "reason"),
+		refused:  counter("fetchd_caller_refused_total", "Calls and tasks that were rejected, connections that were closed, and fetches whose target was blocked, by caller and reason.", "reason"),
 	}
 	c.other = c.series(otherCallers)
 	c.known.Store(new(map[string]*callerSeries))
@@ -175,7 +176,8 @@ func newCallers(series promauto.Factory) *callers {
 
 func (c *callers) series(caller string) *callerSeries {
 	s := &callerSeries{attempts: c.attempts.WithLabelValues(caller), bytes: c.bytes.WithLabelValues(caller),
-		refused: make(map[string]prometheus.Counter), otherRefused: c.refused.WithLabelValues(caller, otherReason)}
+		refused: make(map[string]prometheus.Counter), otherRefused: c.refused.WithLabelValues(caller, otherReason),
+		blocked: c.refused.WithLabelValues(caller, classify.TargetBlocked.String())}
 	for _, kind := range names[classify.Kind]() {
 		s.ended = append(s.ended, nil)
 		if kind != "" {
@@ -218,12 +220,15 @@ func (c *callers) of(caller string) *callerSeries {
 	return c.other
 }
 
-func (c *callers) fetched(req *fetch.Request, kind classify.Kind, size int64) {
+func (c *callers) fetched(req *fetch.Request, kind classify.Kind, out *fetch.Outcome) {
 	s := c.of(req.Caller)
+	if out.Failure != nil && out.Failure.Class == classify.TargetBlocked {
+		s.blocked.Inc()
+	}
 	if ended := at(s.ended, kind); ended != nil {
 		ended.Inc()
 	}
-	add(s.bytes, size)
+	add(s.bytes, out.Body.Size)
 }
 
 func (s *callerSeries) reject(reason string) {

@@ -32,7 +32,7 @@ func closed() map[string][]string {
 		"error_class": {"none"}, "decision": {"none"}, "version": {"v0", "devel"},
 		"phase": {"resolve", "connect", "tls", "processing", "transfer"},
 		"reason": {"too_many_fetches", "too_many_fetches_of_caller", "too_many_streams", "too_many_streams_of_caller", "quota", "policy", "cancelled_calls", "strangers_calls", "conns_of_caller", "too_many_conns", "unauthenticated",
-			"memory", "other"}, "caller": {"other"},
+			"memory", "target_blocked", "other"}, "caller": {"other"},
 	}
 	for n := range uint8(64) {
 		values["outcome"] = append(values["outcome"], classify.Kind(n).String())
@@ -94,11 +94,13 @@ func TestCallers(t *testing.T) {
 	}
 	r.observer.SetCallers([]string{"nightly", "batch", "nightly", "\xff"})
 	count()
+	r.observer.Fetched(r.context, &fetch.Request{Caller: "batch"}, &fetch.Outcome{Kind: classify.Failed, Failure: &fetch.Failure{Class: classify.TargetBlocked}})
 	want("two callers", map[string]float64{
 		"fetchd_caller_fetches_total{caller=nightly,outcome=success}": 1, "fetchd_caller_fetches_total{caller=batch,outcome=success}": 2,
 		"fetchd_caller_fetches_total{caller=other,outcome=success}": 12, "fetchd_caller_attempts_total{caller=other}": 12,
 		"fetchd_caller_body_bytes_total{caller=batch}": 8192, "fetchd_caller_refused_total{caller=nightly,reason=memory}": 1,
 		"fetchd_caller_refused_total{caller=other,reason=memory}": 3, "fetchd_caller_fetches_in_flight{caller=nightly}": 3,
+		"fetchd_caller_refused_total{caller=batch,reason=target_blocked}": 1, "fetchd_caller_refused_total{caller=other,reason=target_blocked}": 0,
 		"fetchd_caller_fetches_in_flight{caller=batch}": 0, "fetchd_caller_fetches_in_flight{caller=other}": 3,
 	})
 	r.observer.SetCallers([]string{"batch", "other"})

@@ -184,7 +184,7 @@ func (o *Observer) Fetched(ctx context.Context, req *fetch.Request, out *fetch.O
 	o.seconds[kind].Observe(out.Total.Seconds())
 	add(o.bodyBytes, out.Body.Size)
 	add(o.encodedBytes, out.Body.EncodedSize)
-	o.callers.fetched(req, kind, out.Body.Size)
+	o.callers.fetched(req, kind, out)
 	if o.traces != nil {
 		o.traces.fetched(ctx, req, out)
 	}
