@@ -25,6 +25,8 @@ type Command struct {
 	LimitRate  *cli.ByteSize `group:"How:" placeholder:"BYTES" help:"Maximum rate in bytes per second for all files together, such as 500k or 2m; at least 8k. Default: no limit."`
 	MaxRetries int32         `short:"r" default:"3" group:"How:" placeholder:"N" help:"Attempts for each file after the first, 0 to 10. Default: ${default}."`
 
+	service.Sent
+
 	WARC *string `name:"warc" group:"How:" placeholder:"FILE" help:"Append every request and response to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
 
 	JSON  bool `name:"json" group:"Output:" help:"Write a line of JSON to standard output for each file."`
@@ -42,10 +44,13 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 	if err := c.Origins.Check(c.Server); err != nil {
 		return service.Fail(ctx, p, c.Server, err)
 	}
+	if err := c.Complete(ctx); err != nil {
+		return service.Fail(ctx, p, c.Server, err)
+	}
 	records := new(stores.Set)
 	if c.WARC != nil {
 		var err error
-		if records, err = service.OpenWARC(*c.WARC); err != nil {
+		if records, err = service.OpenWARC(*c.WARC, c.Secret()...); err != nil {
 			return service.Fail(ctx, p, c.Server, err)
 		}
 		defer func() { code = service.CloseStores(ctx, p, records, code) }()

@@ -38,6 +38,7 @@ const (
 // Run is one run of "fetchctl download".
 type Run struct {
 	flags   *Command
+	headers []*pb.Header
 	json    io.Writer // receives a line for each file that has ended; nil for none
 	svc     pb.FetchServiceClient
 	entries []*entry
@@ -67,6 +68,9 @@ func newRun(ctx context.Context, c *Command, p *cli.Program) (*Run, error) {
 	}
 	d := &Run{flags: c}
 	var err error
+	if d.headers, err = c.Headers(); err != nil {
+		return nil, err
+	}
 	if d.entries, err = c.entries(ctx, p.In); err != nil {
 		return nil, err
 	}

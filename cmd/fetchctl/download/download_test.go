@@ -199,6 +199,25 @@ func TestDownloadEnds(t *testing.T) {
 	}
 }
 
+// TestDownloadSends checks that every request has the headers of the flags.
+func TestDownloadSends(t *testing.T) {
+	t.Parallel()
+	o := rig.Origin(t)
+	got := listed(t, o, t.TempDir(), "{O}/k/503:retry-after=0/200\n{O}/k2/200\n", "-H", "X-Token: one", "-A", "agent", "-u", "ann:hush")
+	asked := append(o.Requests("k"), o.Requests("k2")...)
+	if got.Code != cli.ExitOK || len(asked) != 3 {
+		t.Errorf("exit status %d, %d requests, want 0 and 3\n%s", got.Code, len(asked), got.Err)
+	}
+	for _, r := range asked {
+		if user, password, _ := (&http.Request{Header: r.Header}).BasicAuth(); r.Header.Get("X-Token") != "one" || r.Header.Get("User-Agent") != "agent" || user != "ann" || password != "hush" {
+			t.Errorf("a request has the headers %v", r.Header)
+		}
+	}
+	if got := listed(t, o, t.TempDir(), "{O}/k3/200\n", "-H", "Authorization: x", "-u", "ann:hush"); got.Code != cli.ExitUsage || !strings.Contains(got.Err, "-u: sets Authorization, and so does -H") {
+		t.Errorf("two of one header: exit status %d, %s", got.Code, got.Err)
+	}
+}
+
 // TestDownloadOtherURL downloads into a folder with files of other URLs. None of them counts as the file that is asked
 // for, and a file of the same URL costs no request, whatever its name.
 func TestDownloadOtherURL(t *testing.T) {

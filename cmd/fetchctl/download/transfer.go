@@ -194,6 +194,7 @@ func (t *transfer) request() *pb.FetchRequest {
 	}
 	req := &pb.FetchRequest{
 		Url:         t.entry.url,
+		Headers:     t.headers,
 		RetryPolicy: &pb.RetryPolicy{Profile: pb.RetryProfile_RETRY_PROFILE_DOWNLOAD, MaxAttempts: new(int32(t.flags.MaxRetries) + 1)},
 		BodyPolicy:  &pb.BodyPolicy{Delivery: &pb.BodyPolicy_Stream{Stream: stream}, OmitDigest: true, KeepEncoding: true},
 

@@ -3,14 +3,10 @@ package get
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
-
-	"golang.org/x/term"
 
 	"fetchd/internal/cli"
 )
@@ -59,35 +55,23 @@ func (c *Command) curl(ctx context.Context, stdin io.Reader) error {
 
 // curlHeaders converts the flags that set a header.
 func (c *Command) curlHeaders(ctx context.Context) error {
-	if c.UserAgent != nil {
-		if err := c.addHeader("-A", "User-Agent", *c.UserAgent); err != nil {
-			return err
-		}
-	}
 	if c.Referer != nil {
 		if strings.HasSuffix(*c.Referer, ";auto") {
 			return cli.UsageError("-e", "is the same for all requests: leave out ;auto")
 		}
-		if err := c.addHeader("-e", "Referer", *c.Referer); err != nil {
+		if err := c.Add("-e", "Referer", *c.Referer); err != nil {
 			return err
 		}
 	}
 	if c.Range != "" {
-		if err := c.addHeader("--range", "Range", "bytes="+c.Range); err != nil {
+		if err := c.Add("--range", "Range", "bytes="+c.Range); err != nil {
 			return err
 		}
 	}
-	if err := c.addCookies(); err != nil || c.User == "" {
+	if err := c.addCookies(); err != nil {
 		return err
 	}
-	user, password, ok := strings.Cut(c.User, ":")
-	if !ok {
-		var err error
-		if password, err = readPassword(ctx, user); err != nil {
-			return err
-		}
-	}
-	return c.addHeader("-u", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+	return c.Complete(ctx)
 }
 
 // addCookies adds the cookies of -b. Those of the origin are then kept too, as by curl.
@@ -105,50 +89,5 @@ func (c *Command) addCookies() error {
 	if pairs == nil {
 		return nil
 	}
-	return c.addHeader("-b", "Cookie", strings.Join(pairs, "; "))
-}
-
-// addHeader adds a header for the named flag, unless -H has it too.
-func (c *Command) addHeader(flag, name, value string) error {
-	if c.sends(name) {
-		return cli.UsageError(flag, fmt.Sprintf("sets %s, and so does -H: leave out one of them", name))
-	}
-	c.Header = append(c.Header[:len(c.Header):len(c.Header)], name+": "+value)
-	return nil
-}
-
-// readPassword asks for a password on the terminal of the process, without echo. Standard input may
-// be something else, such as the request body.
-func readPassword(ctx context.Context, user string) (string, error) {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
-	if err != nil {
-		return "", cli.UsageError("-u", "has no password, and there is no terminal to ask for it: give USER:PASSWORD, or USER: if it is empty")
-	}
-	defer func() { _ = tty.Close() }() // it is only read
-	before, err := term.GetState(int(tty.Fd()))
-	if err != nil {
-		return "", cli.UsageError("-u", fmt.Sprintf("the password cannot be read from the terminal: %v", err))
-	}
-	_, _ = fmt.Fprintf(tty, "Password for %s: ", cli.Escape(user))
-	type result struct {
-		password []byte
-		err      error
-	}
-	read := make(chan result, 1)
-	go func() {
-		password, err := term.ReadPassword(int(tty.Fd()))
-		read <- result{password, err}
-	}()
-	select {
-	case r := <-read:
-		_, _ = fmt.Fprintln(tty) // the line end was not echoed
-		if r.err != nil {
-			return "", cli.UsageError("-u", fmt.Sprintf("the password cannot be read from the terminal: %v", r.err))
-		}
-		return string(r.password), nil
-	case <-ctx.Done():
-		_ = term.Restore(int(tty.Fd()), before) // a terminal without echo would be left behind
-		_, _ = fmt.Fprintln(tty)
-		return "", ctx.Err()
-	}
+	return c.Add("-b", "Cookie", strings.Join(pairs, "; "))
 }

@@ -16,9 +16,9 @@ type Command struct {
 	URL string `arg:"" optional:"" help:"Absolute http or https URL."`
 
 	Request string    `short:"X" group:"Request:" placeholder:"METHOD" help:"GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Default: GET, or POST with --data."`
-	Header  []string  `short:"H" sep:"none" group:"Request:" placeholder:"NAME: VALUE" help:"Request header. Repeatable."`
 	Data    bodyParts `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. If repeated, the parts are joined with &. Unless -H says otherwise, its Content-Type is that of an HTML form."`
-	Cookies bool      `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
+	service.Sent
+	Cookies bool `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
 
 	service.Policies
 	Timeout *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
@@ -57,8 +57,6 @@ type curlFlags struct {
 	Form          bodyParts `short:"F" group:"Curl:" placeholder:"NAME=VALUE" help:"Send multipart/form-data. VALUE may be @FILE, to upload it, or <FILE, followed by ;type= and ;filename=."`
 	UploadFile    string    `short:"T" group:"Curl:" placeholder:"FILE" help:"Send FILE, or - for standard input, with PUT. A URL that ends in / gets the name of the file."`
 	Range         string    `group:"Curl:" placeholder:"FIRST-LAST" help:"Ask for this part of the body, such as 0-99."`
-	User          string    `short:"u" group:"Curl:" placeholder:"USER[:PASSWORD]" help:"Send this user and password with the Basic scheme. Without a password it is read from the terminal."`
-	UserAgent     *string   `short:"A" group:"Curl:" placeholder:"TEXT" help:"User-Agent of every request."`
 	Referer       *string   `short:"e" group:"Curl:" placeholder:"URL" help:"Referer of every request."`
 	Cookie        []string  `short:"b" sep:"none" group:"Curl:" placeholder:"NAME=VALUE" help:"Send these cookies, and keep those of the origin as --cookies does."`
 

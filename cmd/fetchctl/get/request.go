@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +24,7 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	headers, err := service.Headers("--header", c.Header)
+	headers, err := c.Headers()
 	if err != nil {
 		return nil, err
 	}
@@ -68,15 +67,7 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 
 // keepsCoding reports whether a file is saved as it was sent, because the fetch asks for no coding.
 func (c *Command) keepsCoding() bool {
-	return c.toFile() && c.Store == "" && (c.sends("Range") || c.Profile == "download")
-}
-
-// sends reports whether a header is given.
-func (c *Command) sends(name string) bool {
-	return slices.ContainsFunc(c.Header, func(line string) bool {
-		given, _, _ := strings.Cut(line, ":")
-		return strings.EqualFold(strings.TrimSpace(given), name)
-	})
+	return c.toFile() && c.Store == "" && (c.Sends("Range") || c.Profile == "download")
 }
 
 // check rejects values for which the message of the service would not name the flag.
@@ -87,7 +78,7 @@ func (c *Command) check() error {
 	if c.Sign.Given() && c.Server == "" && c.URL != "" && !signkeys.Signs(c.URL) {
 		return cli.UsageError(signkeys.Name, "signs requests to https origins: give an https URL, or leave --sign-key and --sign-agent out")
 	}
-	if c.Compressed && (c.keepsCoding() || c.sends("Accept-Encoding")) {
+	if c.Compressed && (c.keepsCoding() || c.Sends("Accept-Encoding")) {
 		return cli.UsageError("--compressed", "decodes the body, but it stays as it was sent with your own Accept-Encoding, and in a file with --profile download or a range: leave out one of them")
 	}
 	return cmp.Or(c.checkRecords(), c.checkStore(), c.Origins.Check(c.Server), cli.CheckScheme("URL", c.URL),
@@ -127,11 +118,8 @@ func (c *Command) checkStore() error {
 
 // stores opens the stores of the service service. The caller closes them with service.CloseStores.
 func (c *Command) stores() (*stores.Set, error) {
-	if c.WARC != nil && c.User != "" {
-		return service.OpenWARC(*c.WARC, "Authorization")
-	}
 	if c.WARC != nil {
-		return service.OpenWARC(*c.WARC)
+		return service.OpenWARC(*c.WARC, c.Secret()...)
 	}
 	if c.StoresFile == "" {
 		return new(stores.Set), nil
