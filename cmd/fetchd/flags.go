@@ -118,7 +118,7 @@ type commandLine struct {
 		OlderThan time.Duration `help:"Remove only what began longer ago. It must exceed the longest fetch of any replica, because an upload to a bucket in flight looks like one that was left behind." default:"24h"`
 	} `cmd:"" help:"Remove unfinished uploads from all stores of --stores-file, and make WARC files whole. Both remain if a service is killed. Complete objects are not removed. In a bucket, uploads of other programs below the prefix of the store are removed too; give each store another prefix."`
 	Policies struct {
-		Check  policiesCheck `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. With --token-file and --tls-allow-san it also lists the callers without an entry, and fails if an entry has no caller."`
+		Check  policiesCheck `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. With --token-file and --tls-allow-san it also lists the callers without an entry, and fails if an entry has no caller. With --config or --egress-allow-port it lists the ports of policies that no setting opens."`
 		Report struct {
 			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
 		} `cmd:"" help:"Sum up what policies in mode report would have denied, by policy and host, with the lines that would permit it."`

@@ -66,6 +66,11 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 		if _, err := fmt.Fprintf(stdout, "%s (%s): %s\n", p.Name, p.Mode(), strings.Join(set.Callers(p), ", ")); err != nil {
 			return err
 		}
+		if closed := s.closedPorts(p); len(closed) > 0 {
+			if _, err := fmt.Fprintf(stdout, "%s has ports that no setting opens: give the service --egress-allow-port %s\n", p.Name, strings.Trim(fmt.Sprint(closed), "[]")); err != nil {
+				return err
+			}
+		}
 	}
 	names, err := s.knownCallers()
 	if err != nil {
@@ -83,6 +88,16 @@ func (s *settings) checkPolicies(stdout io.Writer) error {
 		err = cmp.Or(err, cli.PrintedError(cli.ExitFailed, "entries without a caller"))
 	}
 	return err
+}
+
+// closedPorts returns the ports of a policy that the settings do not open, if there are settings.
+func (s *settings) closedPorts(p *policies.Policy) (closed []uint16) {
+	if s.ConfigFile == "" && len(s.EgressAllowPort) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(p.Ports), func(port uint16) bool {
+		return port == 80 || port == 443 || slices.Contains(s.EgressAllowPort, port)
+	})
 }
 
 // knownCallers returns the names that callers have by --token-file or --tls-allow-san.

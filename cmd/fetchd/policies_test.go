@@ -69,6 +69,8 @@ func TestPoliciesCheck(t *testing.T) {
 			"all others\nwithout an entry, so they have b: san:z.example\n", cli.ExitOK, append(certified, "--tls-allow-san", "z.example", "--tls-allow-san", "y")},
 		{"no tokens", good, "", cli.ExitUsage, []string{"--token-file", f.path("none")}},
 		{"good", good, "a (report): x-*\nb (enforce): 10.1.0.0/16, all others\n", cli.ExitOK, nil},
+		{"ports that no setting opens", f.write("ports.yaml", []byte("policies: {a: {egress: {ports: [443, 8443, 9443, 9444]}}}\ndefault: a\n")),
+			"all others\na has ports that no setting opens: give the service --egress-allow-port 9443 9444\n", cli.ExitOK, []string{"--egress-allow-port", "8443"}},
 		{"bad", bad, bad + ":1: mode: is \"watch\": give enforce or report\n" + bad + ":2: default: is \"c\", which is not among policies\n", cli.ExitUsage, nil},
 		{"none", f.path("none.yaml"), "no such file", cli.ExitUsage, nil},
 	} {

@@ -287,7 +287,7 @@ func (p *parser) policy(name string, t *policyText) *Policy {
 	if t.ToCaller && !out.Report {
 		p.fault(p.lines[name], "policy %q: report-to-caller is true, but the mode is enforce: a fetch that is blocked says so anyway", name)
 	}
-	out.guard = p.egress(name, &t.Egress)
+	out.guard, out.Ports = p.egress(name, &t.Egress)
 	if t.Permit.line > 0 {
 		out.Nothing = p.nothing(t)
 		out.guard = egress.New(egress.Policy{Name: name, Nothing: out.Nothing})
@@ -329,7 +329,7 @@ func (p *parser) number(t text, key string, low, high int64) int64 {
 	return n
 }
 
-func (p *parser) egress(name string, t *egressText) *egress.Guard {
+func (p *parser) egress(name string, t *egressText) (*egress.Guard, []uint16) {
 	rules := egress.Policy{Name: name}
 	rules.LeaveHosts = p.choice(t.Redirects, "redirects", "allowed-names", "anywhere") == "anywhere"
 	if t.Redirects.line > 0 && len(t.AllowNames) == 0 {
@@ -352,7 +352,7 @@ func (p *parser) egress(name string, t *egressText) *egress.Guard {
 	for _, scheme := range t.Schemes {
 		rules.Schemes = append(rules.Schemes, p.choice(scheme, "schemes", "http", "https"))
 	}
-	return egress.New(rules)
+	return egress.New(rules), rules.Ports
 }
 
 // names reads names of hosts.

@@ -20,6 +20,8 @@ type Policy struct {
 	ToCaller bool
 	// Nothing says that every request is forbidden.
 	Nothing bool
+	// Ports are permitted instead of 80 and 443, if there are any.
+	Ports   []uint16
 	Request Request
 	Share   Share
 
