@@ -375,7 +375,12 @@ class RequestsTest(Adapters):
         """The authorities and the proxies of the environment are about the connections of the program."""
         self.session.trust_env = True
         with unittest.mock.patch.dict("os.environ", {"REQUESTS_CA_BUNDLE": "other-ca.pem", "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}):
-            self.assertEqual(self.session.get(self.url("a", "200")).status_code, 200)
+            self.session.verify = False
+            self.assertEqual(self.session.get(self.url("a", "200")).status_code, 200)  # requests has replaced it
+            self.session.trust_env = False
+            with self.assertRaisesRegex(requests_adapter.UnsupportedError, "verify=False"):
+                self.session.get(self.url("a", "200"))
+            self.session.verify = self.session.trust_env = True
         with unittest.mock.patch.dict("os.environ", {"http_proxy": "http://user:p%40ss@127.0.0.1:1", "no_proxy": ""}):
             self.assertEqual(self.session.get(self.url("b", "302/2/200", kind="r")).status_code, 200)
             with self.assertRaisesRegex(requests.exceptions.InvalidHeader, "Proxy-Authorization"):
