@@ -17,14 +17,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/client"
 	pb "fetchd/gen/fetchd/v1"
-	"fetchd/server"
 )
 
 func TestDo(t *testing.T) {
@@ -553,7 +553,7 @@ func TestCancelInBody(t *testing.T) {
 	}
 }
 
-// TestServiceConfig: the embedded files equal the published ones, and gRPC uses them.
+// TestServiceConfig: the embedded files equal the published ones.
 func TestServiceConfig(t *testing.T) {
 	for _, name := range []string{"service-config.json", "service-config-idempotent.json"} {
 		published, err := os.ReadFile("../deploy/grpc/" + name)
@@ -564,48 +564,66 @@ func TestServiceConfig(t *testing.T) {
 			t.Errorf("%s is not the one of deploy/grpc: copy it (-published +here):\n%s", name, diff)
 		}
 	}
-	for name, options := range map[string][]grpc.DialOption{"any method": client.DialOptions(), "idempotent": client.IdempotentDialOptions()} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(cfg *server.Config) { cfg.Limits.MaxFetches = 1 })
-			holder := r.do(stalled(r))
-			bare := client.New(dial(t, r.addr))
-			if _, err := bare.Do(t.Context(), r.request("/s/bare/200")); status.Code(err) != codes.ResourceExhausted {
-				t.Fatalf("without the config: %v, want ResourceExhausted", err)
+}
+
+// TestServiceConfigRetries counts how often a call arrives if each try ends with a code: UNAVAILABLE is what
+// gRPC reports of a replica that died. A fetch may have taken effect there, so only the config for idempotent methods
+// repeats it.
+func TestServiceConfigRetries(t *testing.T) {
+	t.Parallel()
+	const serving, notServing = healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING
+	const service = "fetchd.v1.FetchService"
+	methods := []string{"Fetch", "FetchUnary", "FetchMany", "Explain"}
+	for _, row := range []struct {
+		name    string
+		options []grpc.DialOption
+		code    codes.Code
+		health  healthpb.HealthCheckResponse_ServingStatus
+		calls   [4]int // of each method
+	}{
+		{"any method, dies", client.DialOptions(), codes.Unavailable, serving, [4]int{1, 1, 1, 4}},
+		{"any method, refuses", client.DialOptions(), codes.ResourceExhausted, serving, [4]int{4, 4, 1, 4}},
+		{"any method, fails", client.DialOptions(), codes.Internal, serving, [4]int{1, 1, 1, 1}},
+		{"any method, not serving", client.DialOptions(), codes.Unavailable, notServing, [4]int{}},
+		{"idempotent, dies", client.IdempotentDialOptions(), codes.Unavailable, serving, [4]int{4, 4, 1, 4}},
+		{"idempotent, refuses", client.IdempotentDialOptions(), codes.ResourceExhausted, serving, [4]int{4, 4, 1, 4}},
+		{"idempotent, fails", client.IdempotentDialOptions(), codes.Internal, serving, [4]int{1, 1, 1, 1}},
+		{"idempotent, not serving", client.IdempotentDialOptions(), codes.Unavailable, notServing, [4]int{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			arrived := make(chan struct{}, len(methods)*4)
+			s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+				arrived <- struct{}{}
+				if _, limited := stream.Context().Deadline(); limited {
+					t.Error("the config has a timeout, but the caller sets the deadline")
+				}
+				return status.Error(row.code, "")
+			}))
+			states := health.NewServer()
+			states.SetServingStatus(service, row.health)
+			healthpb.RegisterHealthServer(s, states)
+			l := listen(t)
+			go func() { _ = s.Serve(l) }() // ends with Stop
+			t.Cleanup(s.Stop)
+			conn := dial(t, l.Addr().String(), row.options...)
+			var calls [4]int
+			for i, method := range methods {
+				before := len(arrived)
+				stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/"+service+"/"+method)
+				if err == nil {
+					_, _ = stream.SendMsg(new(pb.FetchRequest)), stream.CloseSend() // RecvMsg returns the status
+					err = stream.RecvMsg(new(pb.FetchResponse))
+				}
+				if status.Code(err) != row.code {
+					t.Errorf("%s = %v, want %s", method, err, row.code)
+				}
+				calls[i] = len(arrived) - before
 			}
-			refused := make(tries, 16)
-			c := client.New(dial(t, r.addr, append(options, grpc.WithStatsHandler(refused))...))
-			done := make(chan error, 1)
-			go func() {
-				_, err := c.Do(t.Context(), r.request("/s/patient/204"))
-				done <- err
-			}()
-			<-refused
-			_ = holder.Body.Close()
-			if err := <-done; err != nil {
-				t.Errorf("with the config, the place free at last: %v, want no error", err)
+			if calls != row.calls {
+				t.Errorf("calls of %q arrived %d times, want %d", methods, calls, row.calls)
 			}
 		})
-	}
-}
-
-// tries receives a value when a try of a call ends.
-type tries chan struct{}
-
-// TagConn implements stats.Handler.
-func (tries) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn implements stats.Handler.
-func (tries) HandleConn(context.Context, stats.ConnStats) {}
-
-// TagRPC implements stats.Handler.
-func (tries) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, tries(nil), info.FullMethodName)
-}
-
-// HandleRPC implements stats.Handler. Checks of health are calls as well.
-func (c tries) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if _, end := s.(*stats.End); end && ctx.Value(tries(nil)) == pb.FetchService_Fetch_FullMethodName {
-		c <- struct{}{}
 	}
 }
 

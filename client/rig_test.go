@@ -40,14 +40,10 @@ func (r *rig) in(t *testing.T) *rig {
 	return &c
 }
 
-// newRig starts it. change may alter the configuration of the service.
-func newRig(t *testing.T, change ...func(*server.Config)) *rig {
+// newRig starts it.
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	s := fetchdtest.Start(t, fetchdtest.Options{DialOptions: client.DialOptions(), Configure: func(cfg *server.Config) {
-		for _, f := range change {
-			f(cfg)
-		}
-	}})
+	s := fetchdtest.Start(t, fetchdtest.Options{DialOptions: client.DialOptions()})
 	return &rig{t, s.Origin, s.Service, s.Addr, client.New(s.Conn)}
 }
 

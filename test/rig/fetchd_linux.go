@@ -19,30 +19,21 @@ type Fetchd struct {
 
 // FetchdOptions are the properties of a [Fetchd]. The zero value has none.
 type FetchdOptions struct {
-	Args, Env  []string
-	GRPC, HTTP string // addresses; by default a free port for gRPC, and no HTTP API
-	Cgroup     *Cgroup
-	Line       func([]byte) // as for [Start]
+	Args, Env []string
+	HTTP      string // address; none by default
+	Cgroup    *Cgroup
 }
 
 // StartFetchd starts a fetchd until the test ends, and waits until it serves. Nothing in its log may be a key.
 func StartFetchd(ctx context.Context, t testing.TB, o FetchdOptions) *Fetchd {
 	t.Helper()
-	if o.GRPC == "" {
-		o.GRPC = "127.0.0.1:0"
-	}
-	args := slices.Concat([]string{Program("fetchd"), "--grpc-addr", o.GRPC, "--http-addr", o.HTTP}, o.Args)
+	args := slices.Concat([]string{Program("fetchd"), "--grpc-addr", "127.0.0.1:0", "--http-addr", o.HTTP}, o.Args)
 	if o.Cgroup != nil {
 		args = o.Cgroup.Command(args...)
 	}
 	f := new(Fetchd)
 	var err error
-	if f.Process, err = Start(args, o.Env, func(line []byte) {
-		f.Logged.Add(line)
-		if o.Line != nil {
-			o.Line(line)
-		}
-	}); err != nil {
+	if f.Process, err = Start(args, o.Env, f.Logged.Add); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

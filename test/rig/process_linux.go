@@ -10,11 +10,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,23 +24,14 @@ import (
 type Process struct {
 	// Gone is closed when the process has ended and its log was read. The fields below are
 	// valid from then on.
-	Gone    chan struct{}
-	EndedAt time.Time
-	State   *os.ProcessState
+	Gone  chan struct{}
+	State *os.ProcessState
 	// Failure is the first error or panic that fetchd has logged, or "".
 	Failure string
-
-	// Heap is filled if GODEBUG=gctrace=1 is in the environment of the process.
-	Heap Heap
 
 	cmd     *exec.Cmd
 	line    func([]byte)
 	serving chan Addresses
-}
-
-// Heap is what the last garbage collection of a process reported, in MiB.
-type Heap struct {
-	Collections, Live atomic.Int64
 }
 
 // Log keeps what a process writes. The zero value is empty.
@@ -101,11 +89,9 @@ func (p *Process) Serving(ctx context.Context) (Addresses, error) {
 	}
 }
 
-// Signal sends a signal and returns when it did. It does nothing if the process has ended.
-func (p *Process) Signal(sig syscall.Signal) time.Time {
-	at := time.Now()
+// Signal sends a signal. It does nothing if the process has ended.
+func (p *Process) Signal(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig) // the process may have ended
-	return at
 }
 
 // Suspend stops the process until SIGCONT, and returns when all of its threads have stopped.
@@ -151,15 +137,6 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // CPU returns the CPU time that the process has used.
 func (p *Process) CPU() (time.Duration, error) { return process.CPU(p.cmd.Process.Pid) }
 
-// Descriptors returns the number of open file descriptors.
-func (p *Process) Descriptors() (int, error) {
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
-	return len(open), err
-}
-
-// gcLine is a line of gctrace.
-var gcLine = regexp.MustCompile(`^gc \d+ .* \d+->\d+->(\d+) MB, \d+ MB goal, `)
-
 // follow reads the log to its end and then waits for the process.
 func (p *Process) follow(log io.Reader) {
 	defer close(p.Gone)
@@ -174,20 +151,11 @@ func (p *Process) follow(log io.Reader) {
 		}
 	}
 	_ = p.cmd.Wait() // State has the result
-	p.State, p.EndedAt = p.cmd.ProcessState, time.Now()
+	p.State = p.cmd.ProcessState
 }
 
 func (p *Process) read(line []byte) {
-	if at := bytes.Index(line, []byte(`{"time"`)); at > 0 { // gctrace writes its lines in pieces
-		line = line[at:]
-	}
 	switch {
-	case bytes.HasPrefix(line, []byte("gc ")):
-		if m := gcLine.FindSubmatch(line); m != nil {
-			live, _ := strconv.ParseInt(string(m[1]), 10, 64) // digits
-			p.Heap.Live.Store(live)
-			p.Heap.Collections.Add(1)
-		}
 	case bytes.Contains(line, []byte(`"msg":"serving"`)):
 		var at Addresses
 		if json.Unmarshal(line, &at) == nil {

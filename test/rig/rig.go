@@ -15,8 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,20 +84,16 @@ func Dial(t testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
-// Reach returns the flags with which a fetchd reaches listeners of origins, and trusts their authorities.
-func Reach(t testing.TB, listeners []string, origins ...*origin.Origin) []string {
+// Reach returns the flags with which a fetchd reaches listeners of an origin, and trusts its authority.
+func Reach(t testing.TB, listeners []string, o *origin.Origin) []string {
 	t.Helper()
-	args := []string{"--egress-allow-cidr", "127.0.0.0/8"}
-	var authorities []byte
-	for _, o := range origins {
-		authorities = append(authorities, o.CAPEM()...)
-		for _, name := range listeners {
-			_, port, err := net.SplitHostPort(o.Addr(name))
-			must.Succeed(t, err)
-			args = append(args, "--egress-allow-port", port)
-		}
+	args := []string{"--egress-allow-cidr", "127.0.0.0/8", "--egress-ca-file", file(t, "ca.pem", o.CAPEM())}
+	for _, name := range listeners {
+		_, port, err := net.SplitHostPort(o.Addr(name))
+		must.Succeed(t, err)
+		args = append(args, "--egress-allow-port", port)
 	}
-	return append(args, "--egress-ca-file", file(t, "ca.pem", authorities))
+	return args
 }
 
 func file(t testing.TB, name string, text []byte) string {
@@ -176,68 +170,6 @@ func (ts Times) Percentile(p float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(ts))
 	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
 	return sorted[max(rank, 1)-1]
-}
-
-func (ts Times) String() string {
-	ms := func(p float64) float64 { return ts.Percentile(p).Seconds() * 1000 }
-	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, max %.1f ms", ms(50), ms(99), ms(100))
-}
-
-// AtMost fails the test if a measurement exceeds its limit. If it only misses its goal,
-// AtMost logs that: the machine may be busy.
-func AtMost[T cmp.Ordered](t testing.TB, what string, got, goal, limit T) {
-	t.Helper()
-	switch {
-	case got > limit:
-		t.Errorf("%s: %v, want at most %v", what, got, limit)
-	case got > goal:
-		t.Logf("%s: %v misses the goal of %v, but is within the limit of %v", what, got, goal, limit)
-	}
-}
-
-// lateTimer is how late a timer may be on a machine that has CPU time left.
-const lateTimer = 50 * time.Millisecond
-
-// Clock judges measured times. It watches timers of the test meanwhile: if one is late, the
-// machine is busy with something else, and times are not those of the program.
-type Clock struct {
-	t      testing.TB
-	latest atomic.Int64 // the most that a timer was late
-}
-
-// StartClock returns a clock that runs until the test ends.
-func StartClock(t testing.TB) *Clock {
-	t.Helper()
-	c := &Clock{t: t}
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		for due := time.Now().Add(lateTimer); wait.For(ctx, time.Until(due)); due = time.Now().Add(lateTimer) {
-			c.latest.Store(max(c.latest.Load(), int64(time.Since(due))))
-		}
-	})
-	t.Cleanup(func() { stop(); running.Wait() })
-	return c
-}
-
-// Busy reports whether the machine was too busy to judge times, and logs it.
-func (c *Clock) Busy() bool {
-	c.t.Helper()
-	late := time.Duration(c.latest.Load())
-	if late > lateTimer {
-		c.t.Logf("the machine is busy with something else: a timer was %v late", late.Round(time.Millisecond))
-	}
-	return late > lateTimer
-}
-
-// AtMost is [AtMost] for a time. It only logs a time that is too long if the machine was busy.
-func (c *Clock) AtMost(what string, got, goal, limit time.Duration) {
-	c.t.Helper()
-	if got > limit && c.Busy() {
-		c.t.Logf("%s: %v exceeds the limit of %v", what, got, limit)
-		return
-	}
-	AtMost(c.t, what, got, goal, limit)
 }
 
 // AtLeast fails the test if a measurement is too small.
