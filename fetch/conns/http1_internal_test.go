@@ -742,6 +742,11 @@ func newTestOrigin(t *testing.T, wrap func(*net.TCPConn) net.Conn) *testOrigin {
 			_ = c.Close()
 		}
 		o.scripts.Wait()
+		o.pool.mu.Lock()
+		defer o.pool.mu.Unlock()
+		if n := len(o.pool.hosts); n != 0 {
+			t.Errorf("the closed pool lists %d origins", n)
+		}
 	})
 	return o
 }
