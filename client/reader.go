@@ -175,6 +175,9 @@ func (p *position) resumePoint() int64 {
 // checkSize compares what has arrived of a body with the size in the outcome.
 func (p *position) checkSize(o *pb.FetchOutcome) error {
 	got, want := int64(0), o.GetBodySummary().GetSizeBytes()
+	if text := o.GetTextSummary(); text != nil { // it was delivered instead of the body
+		want = text.GetSizeBytes()
+	}
 	switch p.request.GetBodyPolicy().GetDelivery().(type) {
 	case *pb.BodyPolicy_Digest, *pb.BodyPolicy_None, *pb.BodyPolicy_Store:
 		return nil // it was not delivered

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -193,7 +194,7 @@ func (t *Transport) request(req *http.Request, data []byte) (*pb.FetchRequest, e
 	if in.BodyPolicy == nil {
 		in.BodyPolicy = new(pb.BodyPolicy)
 	}
-	if in.BodyPolicy.Delivery == nil {
+	if in.BodyPolicy.Delivery == nil { // with a text policy it is the same as inline
 		in.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: new(pb.StreamDelivery)} // a small response is one message
 	}
 	if in.BodyPolicy.MaxSizeBytes == nil {
@@ -269,7 +270,12 @@ func httpResponse(req *http.Request, in *pb.FetchRequest, resp *Response) (*http
 		out.Header.Del("Set-Cookie")
 	}
 	coding := out.Header.Get("Content-Encoding")
-	switch {
+	switch text := resp.Outcome().GetTextSummary(); {
+	case text != nil:
+		out.Header.Del("Content-Encoding")
+		out.Header.Set("Content-Type", text.GetMediaType()+"; charset=utf-8")
+		out.Header.Set("Content-Length", strconv.FormatInt(text.GetSizeBytes(), 10))
+		out.ContentLength, out.Uncompressed = text.GetSizeBytes(), true
 	case req.Method == http.MethodHead, out.StatusCode == http.StatusNoContent, out.StatusCode == http.StatusNotModified:
 	case coding != "" && !strings.EqualFold(coding, "identity") && !in.GetBodyPolicy().GetKeepEncoding() && !slices.ContainsFunc(in.GetHeaders(), isAcceptEncoding):
 		out.Header.Del("Content-Encoding")

@@ -15,7 +15,7 @@ var unseen = []string{
 	"P5",             // a shutdown of the server
 	"P6",             // a fault of the server
 	"P7",             // the memory of the server
-	"P8", "B8", "B9", // the stores of the server
+	"P8", "B8", "B9", "B10", // the stores and the converter of the server
 }
 
 // TestScenariosShowTheRules checks that the rules of scenarios are in the specification, and that

@@ -17,7 +17,9 @@ import (
 	"fetchd/fetch/coding"
 	"fetchd/fetch/conns"
 	"fetchd/fetch/fault"
+	"fetchd/fetch/markdown"
 	"fetchd/internal/budget"
+	"fetchd/internal/sniff"
 )
 
 // consume reads the body of the last response, and delivers it if the request says so.
@@ -121,12 +123,26 @@ func (a *attempt) deliver() {
 		}
 		return
 	}
-	if err := r.read(total); err != nil {
+	if err := a.readInto(r, total); err != nil {
 		a.failBody(r, err)
 		return
 	}
 	r.summarise()
 	a.inlineBody = r.out.take()
+}
+
+// readInto reads the body, and makes text of it if the request says so.
+func (a *attempt) readInto(r *bodyReader, total int64) error {
+	if a.run.req.Text == markdown.Off {
+		return r.read(total)
+	}
+	if !sniff.MayBeText(first(a.resp.Header, "Content-Type")) {
+		return errNotText
+	}
+	if err := r.read(total); err != nil {
+		return err
+	}
+	return a.toText(&r.out)
 }
 
 // wantedType reports whether the Content-Type is among the media types (spec C1).

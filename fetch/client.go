@@ -25,6 +25,7 @@ import (
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
+	"fetchd/fetch/markdown"
 	"fetchd/fetch/workers"
 	"fetchd/internal/budget"
 	"fetchd/internal/list"
@@ -126,6 +127,7 @@ type Client struct {
 	open                                atomic.Int64 // fetches in flight
 	runs                                runs
 	clockWarnings                       *rate.Limiter // see [attempt.checkClock]
+	turns                               turns         // of pages that are converted to text
 }
 
 // New returns a client. The error names the field that is invalid.
@@ -172,7 +174,7 @@ func New(cfg Config) (*Client, error) {
 // firstHeader returns the header of the first request of a fetch: the caller's fields and those
 // that the service adds. The map and its values are shared and never changed.
 func (c *Client) firstHeader(r *Request) http.Header {
-	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 { // the common case
+	if len(r.Header) == 0 && r.IdempotencyKey == "" && r.Hops == 0 && r.Text == markdown.Off { // the common case
 		if r.acceptsCodings() {
 			return c.defaultHeader
 		}
@@ -187,7 +189,11 @@ func (c *Client) headerOf(r *Request) http.Header {
 	if len(h["User-Agent"]) == 0 {
 		h["User-Agent"] = c.userAgent
 	}
-	if len(h["Accept"]) == 0 {
+	switch {
+	case len(h["Accept"]) > 0:
+	case r.Text != markdown.Off:
+		h["Accept"] = markdownFirst
+	default:
 		h["Accept"] = anyType
 	}
 	if len(h["Accept-Encoding"]) == 0 {
@@ -205,6 +211,9 @@ func (c *Client) headerOf(r *Request) http.Header {
 // anyType is the Accept of a request whose caller sets none. Some origins refuse a request
 // without Accept.
 var anyType = []string{"*/*"}
+
+// markdownFirst is the Accept of a request for the text of a page (spec B10).
+var markdownFirst = []string{"text/markdown, text/html;q=0.9, */*;q=0.1"}
 
 // CheckProxy returns what is wrong with a proxy. Nil is correct. The error does not contain its userinfo.
 func CheckProxy(p *url.URL) error {

@@ -197,6 +197,9 @@ type Outcome struct {
 	Hops []Hop
 	// InlineBody is the body if the delivery is [Inline], or [Auto] and the body is small.
 	InlineBody []byte
+	// Text describes the text in InlineBody if [Request].Text asks for one. It is nil if the fetch did not
+	// succeed, and if the response has no body.
+	Text *TextSummary
 	// Stored is where the body is if the delivery is [Store]. It is nil if the fetch did not
 	// succeed, and if the response has no body.
 	Stored *StoredObject

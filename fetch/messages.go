@@ -10,6 +10,7 @@ import (
 	"fetchd/fetch/conns"
 	"fetchd/fetch/egress"
 	"fetchd/fetch/fault"
+	"fetchd/fetch/markdown"
 	"fetchd/fetch/timers"
 )
 
@@ -32,12 +33,18 @@ func (r *run) message(d *classify.Decision, reason string) string {
 		if reason == "proxy_credentials" {
 			text = "the egress proxy rejects the credentials of this service, or wants some: the operator sets them in " + req.proxySetting()
 		}
+	case classify.ContentType:
+		if reason == errNotText.Reason {
+			text = "the body is no text: leave text_policy out to get its bytes"
+		}
 	case classify.BodyTooLarge:
 		switch reason {
 		case "content_length":
 			text = messages[d.Class] + ": Content-Length is over " + req.bodyLimitText()
 		case "max_size_bytes":
 			text = messages[d.Class] + ": it is longer than " + req.bodyLimitText()
+		case "text_size":
+			text = fmt.Sprintf("%s: its text has more than the %d bytes that the service delivers inline, set oversize_action to get its start", messages[d.Class], MaxInlineBytes)
 		}
 	case classify.TooManyRedirects:
 		text = "there were more redirects than " + req.limit("max_redirects", req.Policy.MaxRedirects, req.SetBy.MaxRedirects, "")
@@ -85,6 +92,9 @@ func (r *Request) proxySetting() string {
 
 // bodyLimitText returns the limit that a body exceeds.
 func (r *Request) bodyLimitText() string {
+	if r.Text != markdown.Off && (r.MaxBodyBytes > MaxTextSourceBytes || r.SetBy.MaxBodyBytes == ByService) {
+		return fmt.Sprintf("the %d bytes of which the service makes a text: leave text_policy out", MaxTextSourceBytes)
+	}
 	if r.Delivery == Inline && (r.MaxBodyBytes > MaxInlineBytes || r.SetBy.MaxBodyBytes == ByService) {
 		return fmt.Sprintf("the %d bytes that the service delivers inline: call Fetch for more, which streams the body", MaxInlineBytes)
 	}
@@ -170,6 +180,7 @@ var remedies = map[string]string{
 	"answer_before_request":         "the origin had answered before the request was sent",
 	"http_version":                  "its status line has another version of HTTP than the connection",
 	"partial_content":               "it is only a part of the whole, in a 206 response",
+	"text_limit":                    "the page has more elements than the service converts to text, leave text_policy out to get its bytes",
 	"unrequested_data":              fmt.Sprintf("it sent more than %d bytes for each request in flight, or %d frames to answer, that belong to no response, a limit of the service", conns.StreamBytes, conns.MaxWrites),
 	"too_many_header_fields":        fmt.Sprintf("a response head or trailer has more than %d fields, a limit of the service", conns.MaxHeaderFields),
 	"handshake_too_large":           fmt.Sprintf("the handshake has more than %d bytes, a limit of the service", conns.MaxHandshakeBytes),

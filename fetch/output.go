@@ -8,6 +8,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch/fault"
+	"fetchd/fetch/markdown"
 	"fetchd/internal/budget"
 )
 
@@ -136,7 +137,10 @@ const keptStep = 64 << 10
 
 // keptBytes returns the charge for n bytes of kept: once for themselves and once for each later copy.
 func (o *output) keptBytes(n int) int64 {
-	return int64(1+max(o.a.run.req.InlineCopies, 1)) * int64(n)
+	if o.a.run.req.Text != markdown.Off { // the text replaces them
+		return int64(n)
+	}
+	return o.a.run.req.deliveredBytes(n)
 }
 
 // charge charges n more bytes of kept. It reports whether they were granted.
@@ -258,6 +262,17 @@ func (o *output) keepBuffered() bool {
 	if o.n > 0 {
 		o.kept = append(o.kept, o.last[:o.n]...)
 	}
+	return true
+}
+
+// replace replaces the kept body by its text. It reports false if there is no memory for it.
+func (o *output) replace(text string) bool {
+	need := o.a.run.req.deliveredBytes(len(text))
+	if !(memory{o.a}).Grow(budget.Body, need) {
+		return false
+	}
+	o.a.run.req.Memory.Shrink(budget.Body, o.charged)
+	o.kept, o.charged = []byte(text), need
 	return true
 }
 

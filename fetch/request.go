@@ -2,12 +2,14 @@ package fetch
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/url"
 	"time"
 
 	"fetchd/classify"
 	"fetchd/fetch/conns"
+	"fetchd/fetch/markdown"
 	"fetchd/fetch/signing"
 	"fetchd/internal/budget"
 )
@@ -18,7 +20,8 @@ const (
 	MaxHeaderFields     = 64       // request header fields
 	MaxHeaderBytes      = 32 << 10 // names and values of the request header fields
 	MaxRequestBodyBytes = 1 << 20  // request body
-	MaxInlineBytes      = 1 << 20  // response body in an outcome
+	MaxInlineBytes      = 1 << 20  // response body, or its text, in an outcome
+	MaxTextSourceBytes  = 16 << 20 // response body of which a text is made
 	MaxHoldBackBytes    = 16 << 20 // Request.HoldBackBytes
 	MaxErrorBodyBytes   = 64 << 10 // Request.ErrorBodyBytes
 	MaxIdempotencyBytes = 256      // Request.IdempotencyKey
@@ -165,6 +168,10 @@ type Request struct {
 	MaxBodyBytes int64
 	// Truncate truncates a longer body instead of failing.
 	Truncate bool
+	// Text delivers the text of the body instead of its bytes (spec B10), with [Inline], which it requires. The body
+	// may then have up to [MaxTextSourceBytes], and the text up to [MaxInlineBytes], beyond which Truncate cuts it.
+	// KeepEncoding and ResumePoint must not be set. [markdown.Off] means the bytes.
+	Text markdown.Content
 	// KeepEncoding disables content decoding.
 	KeepEncoding bool
 	// HoldBackBytes is the number of bytes at the start of a streamed body to buffer,
@@ -320,13 +327,22 @@ func NewRequest(profile classify.Profile) *Request {
 	return r
 }
 
-// bodyLimit returns the maximum length of the body for the delivery.
-func (r *Request) bodyLimit() int64 {
-	if r.Delivery == Inline {
-		return min(r.MaxBodyBytes, MaxInlineBytes)
+// MaxDeliveredBytes returns the maximum length of a body for the delivery, whatever MaxBodyBytes is.
+func (r *Request) MaxDeliveredBytes() int64 {
+	switch {
+	case r.Text != markdown.Off:
+		return MaxTextSourceBytes
+	case r.Delivery == Inline:
+		return MaxInlineBytes
 	}
-	return r.MaxBodyBytes
+	return math.MaxInt64
 }
+
+// bodyLimit returns the maximum length of the body.
+func (r *Request) bodyLimit() int64 { return min(r.MaxBodyBytes, r.MaxDeliveredBytes()) }
+
+// deliveredBytes returns the memory of n bytes in the outcome: once for themselves and once for each later copy.
+func (r *Request) deliveredBytes(n int) int64 { return int64(1+max(r.InlineCopies, 1)) * int64(n) }
 
 // codingOverhead is how far the encoded bytes may exceed the size limit: a coding adds a
 // little to data that does not compress.

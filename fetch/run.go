@@ -29,13 +29,16 @@ package fetch
 //	        attempt.consume              body.go            reads the body of the last response
 //	          attempt.deliver
 //	            attempt.bodyProgress     resume.go          a new body, or the rest of one
-//	            bodyReader.read          body.go
-//	              bodyReader.copy
-//	                bodyReader.pass
-//	                  output.wrote       output.go
-//	                    output.flush
-//	                      output.send                       passes a BodyChunk to the Sink
-//	                    output.stored                       or adds them to the Upload
+//	            attempt.readInto         body.go
+//	              bodyReader.read
+//	                bodyReader.copy
+//	                  bodyReader.pass
+//	                    output.wrote     output.go
+//	                      output.flush
+//	                        output.send                     passes a BodyChunk to the Sink
+//	                      output.stored                     or adds them to the Upload
+//	              attempt.toText         text.go            if the text is wanted, not the bytes
+//	                attempt.convert                         a page, when it is the turn of the caller
 //	          attempt.readErrorBody      body.go            a body that is not delivered
 //	          attempt.endExchange        record.go
 //	            attempt.readRest                            of a recorded response
@@ -166,5 +169,5 @@ func (r *run) close() {
 	if p := r.delivered; p != nil && p.head.response != r.last.response { // the outcome does not keep it
 		r.req.Memory.Shrink(budget.Head, r.charges.bodyHead)
 	}
-	r.last, r.lastErrorBody, r.lastInlineBody, r.delivered, r.ended = head{}, nil, nil, nil, nil
+	r.last, r.lastErrorBody, r.lastInlineBody, r.lastText, r.delivered, r.ended = head{}, nil, nil, nil, nil, nil
 }

@@ -42,7 +42,7 @@ func (r *run) settle() {
 	} else if r.last.response == nil {
 		r.last.url = a.hop.urlText()
 	}
-	r.lastHops, r.lastBody, r.lastInlineBody, r.lastStored = a.hops, a.body, a.inlineBody, a.stored
+	r.lastHops, r.lastBody, r.lastInlineBody, r.lastText, r.lastStored = a.hops, a.body, a.inlineBody, a.text, a.stored
 	r.startHop, r.chain = &r.initialHop, nil
 	if d.Start == classify.FailedHop {
 		r.startHop, r.chain = a.hop, append([]*hopRequest(nil), a.sent[:len(a.sent)-1]...) // a copy does not keep the attempt
@@ -201,7 +201,7 @@ func (r *run) outcome() *Outcome {
 	if out.Kind == classify.Failed {
 		out.Failure, out.StopReason = r.failure, r.decision.Verdict
 	} else {
-		out.InlineBody, out.Stored = r.lastInlineBody, r.lastStored
+		out.InlineBody, out.Text, out.Stored = r.lastInlineBody, r.lastText, r.lastStored
 	}
 	return out
 }

@@ -70,6 +70,7 @@ type run struct {
 	lastHops       []Hop
 	lastBody       BodySummary
 	lastInlineBody []byte
+	lastText       *TextSummary
 	lastStored     *StoredObject
 	records        []Record
 	rateLimits     []RateLimit // of the last response
@@ -159,6 +160,7 @@ type delivery struct {
 	refused    bool      // the last status is about the rest of that body only, see noteRefusal
 	body       BodySummary
 	inlineBody []byte
+	text       *TextSummary // nil: inlineBody has the bytes of the body
 	stored     *StoredObject
 	errorBody  []byte
 	// committed reports whether this attempt has delivered body bytes. The body may still be

@@ -34,16 +34,19 @@ var textTypes = map[string]bool{
 	"application/graphql": true, "application/x-www-form-urlencoded": true, "application/x-javascript": true,
 }
 
+// MayBeText reports whether a label does not say that a body is no text.
+func MayBeText(contentType string) bool { return isText(Media(contentType, nil)) }
+
 func isText(media string) bool {
 	return strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "json") || strings.HasSuffix(media, "xml") ||
 		strings.HasSuffix(media, "+yaml") || textTypes[media]
 }
 
-// IsHTML reports whether a text is HTML. The start of the text counts too, because servers send
-// pages as text/plain.
+// IsHTML reports whether a text is HTML. Servers send pages as text/plain, so the start of such a text counts too.
 func IsHTML(media, text string) bool {
-	const start = 100
-	return media == "text/html" || media == "application/xhtml+xml" || strings.Contains(text[:min(start, len(text))], "<html")
+	const start = 512
+	return media == "text/html" || media == "application/xhtml+xml" ||
+		media == "text/plain" && strings.HasPrefix(http.DetectContentType([]byte(text[:min(start, len(text))])), "text/html")
 }
 
 // Text returns a body as UTF-8, at most limit bytes of it, and whether that is all. Bytes that are not valid in
@@ -53,8 +56,11 @@ func Text(contentType string, body []byte, limit int64) (text string, whole, ok 
 	if !isText(Media(contentType, body)) {
 		return "", false, false
 	}
-	decoded, _ := io.ReadAll(io.LimitReader(transform.NewReader(bytes.NewReader(body), Encoding(contentType, body).NewDecoder()), limit+utf8.UTFMax))
-	text = strings.TrimPrefix(string(decoded), "\ufeff") // a decoder of x/text has no error
+	decoded := body
+	if e := Encoding(contentType, body); e != encodings.UTF8 && e != encoding.Nop || !utf8.Valid(body) {
+		decoded, _ = io.ReadAll(io.LimitReader(transform.NewReader(bytes.NewReader(body), e.NewDecoder()), limit+utf8.UTFMax)) // it has no error
+	}
+	text = strings.TrimPrefix(string(decoded[:min(int64(len(decoded)), limit+utf8.UTFMax)]), "\ufeff")
 	other := !strings.HasPrefix(http.DetectContentType(body), "text/")
 	if strings.ContainsRune(text, 0) || other && strings.ContainsFunc(text, func(r rune) bool { return r < '\t' || r > '\r' && r < '\x1b' }) {
 		return "", false, false

@@ -266,10 +266,10 @@ export class Sequence {
   }
 
   /** checkSize compares what has arrived of a body with the size in the outcome. */
-  #checkSize({ kind, inline_body, body_summary }: FetchOutcome): void {
+  #checkSize({ kind, inline_body, body_summary, text_summary }: FetchOutcome): void {
     if (kind !== "success" || !this.#delivered || (!this.begun && this.#resume > 0)) return;
     const got = this.begun ? this.#expected : (inline_body?.length ?? 0);
-    const size = body_summary?.size_bytes ?? 0;
+    const size = (text_summary ?? body_summary)?.size_bytes ?? 0;
     if (got !== size) throw broken(`the body has ${size} bytes, but ${got} came`);
   }
 }

@@ -82,6 +82,12 @@ const rows = [
   { name: "a coding that is not valid", steps: "200:body=x,coding-lie=gzip", error: "undecodable", retryable: false, requests: 1 },
 ];
 
+test("the text of a page", async () => {
+  const response = await client.fetch(origin.url(`/s/${key()}/200:type=text%2Fhtml;charset=iso-8859-1,body=%3Ctitle%3EA%3C%2Ftitle%3E%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E`), { fetchd: { text_policy: { content: "article" } } });
+  assert.equal(await response.text(), "# Grüße");
+  assert.equal((await outcomeOf(response)).text_summary.title, "A");
+});
+
 test("a POST that was not sent may be sent again", async () => {
   const error = await failure(client.fetch(origin.url("/", "refused"), { method: "POST" }));
   assert.deepEqual([error.errorClass, error.failureType, error.retryable, error.requestState], ["connect_refused", "transient", true, "not_sent"]);

@@ -42,6 +42,12 @@ class ClientTest(Case):
         response = self.client.get(self.url("a", "200:body=[1]"))
         self.assertEqual(response.json(), [1])
 
+    def test_text(self):
+        """The text of a page is UTF-8, whatever the page is."""
+        url = self.url("a", "200:type=text%2Fhtml;charset=iso-8859-1,body=%3Ctitle%3EA%3C%2Ftitle%3E%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E")
+        response = self.client.get(url, text_policy={"content": "marked"})
+        self.assertEqual((response.text, response.encoding, response.outcome.text_summary.title), ("# Grüße", "utf-8", "A"))
+
     def test_large_body(self):
         """A body that is no longer small arrives whole."""
         for size in 600_000, 1 << 20, 5_000_000:

@@ -5,9 +5,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/cmd/fetchctl/service"
+	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 )
 
@@ -23,8 +25,9 @@ type Command struct {
 	service.Policies
 	Timeout *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`
 
-	MaxSize *cli.ByteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
-	SHA256  string        `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256."`
+	MaxSize  *cli.ByteSize `group:"Body:" placeholder:"SIZE" help:"Maximum size of the body, in bytes or with a unit: 500kB, 16MiB. Default: 16MiB, with --profile download the service's maximum."`
+	Markdown textFlag      `group:"Body:" help:"Write the text of the page as Markdown, without menus. With --markdown=article only its main text. Other text stays as it is."`
+	SHA256   string        `name:"sha256" group:"Body:" placeholder:"HEX" help:"Fail unless the body has this SHA-256."`
 
 	Store      string `group:"Store:" placeholder:"NAME" help:"Let the service write the body to this store. Standard output stays empty."`
 	Key        string `group:"Store:" placeholder:"KEY" help:"Key of the object in the store, such as 2026/report.pdf. An object with that key is replaced. Default: named by its digest, which a store at S3 allows only with --sha256."`
@@ -74,6 +77,28 @@ type curlFlags struct {
 	WriteOut   *string `short:"w" group:"Curl:" placeholder:"FORMAT|@FILE" help:"Write this to standard output when the fetch has ended, with variables such as %{http_code} and %header{etag}."`
 	Silent     bool    `short:"s" group:"Curl:" xor:"told" help:"The same as --quiet."`
 	ShowError  bool    `short:"S" group:"Curl:" help:"With --silent or --quiet, print why a fetch failed."`
+}
+
+// textFlag is the value of --markdown: none, or how much of a page its text has.
+type textFlag struct{ policy *pb.TextPolicy }
+
+// IsBool implements kong.BoolMapperValue: a value follows an equals sign.
+func (*textFlag) IsBool() bool { return true }
+
+// Decode implements kong.MapperValue.
+func (f *textFlag) Decode(ctx *kong.DecodeContext) error {
+	content := pb.TextContent_TEXT_CONTENT_MARKED
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		switch value := ctx.Scan.Pop().String(); value {
+		case "marked":
+		case "article":
+			content = pb.TextContent_TEXT_CONTENT_ARTICLE
+		default:
+			return fmt.Errorf("%.20q is not known: give --markdown, or --markdown=article for the main text alone", value)
+		}
+	}
+	f.policy = &pb.TextPolicy{Content: content}
+	return nil
 }
 
 // seconds is a time in seconds, as curl has it, or with a unit.

@@ -65,7 +65,7 @@ func (c *Command) open(stdout io.Writer, req *pb.FetchRequest) (*delivery, error
 	d := &delivery{include: c.Include, failed: c.FailWithBody, stored: c.Store != ""}
 	if c.RemoteName {
 		d.url = c.URL
-		req.BodyPolicy.Delivery = restartable()
+		c.restart(req)
 		return d, nil
 	}
 	if c.Output == "" && cli.IsTerminal(stdout) {
@@ -77,14 +77,16 @@ func (c *Command) open(stdout io.Writer, req *pb.FetchRequest) (*delivery, error
 		return nil, err
 	}
 	if d.out.CanTruncate() && c.Store == "" {
-		req.BodyPolicy.Delivery = restartable()
+		c.restart(req)
 	}
 	return d, nil
 }
 
-// restartable is the delivery of a body that may start again if it cannot be continued.
-func restartable() *pb.BodyPolicy_Stream {
-	return &pb.BodyPolicy_Stream{Stream: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
+// restart lets a body start again if it cannot be continued. A text comes at once.
+func (c *Command) restart(req *pb.FetchRequest) {
+	if req.TextPolicy == nil {
+		req.BodyPolicy.Delivery = &pb.BodyPolicy_Stream{Stream: &pb.StreamDelivery{Recovery: pb.BodyRecovery_BODY_RECOVERY_RESTART}}
+	}
 }
 
 // fetch runs the call, delivers the body and prints the events.

@@ -65,7 +65,14 @@ func (d *delivery) end(o *pb.FetchOutcome) error {
 				return err
 			}
 		}
-		if want := o.GetBodySummary().GetSizeBytes(); want != d.written {
+		want := o.GetBodySummary().GetSizeBytes()
+		if text := o.GetTextSummary(); text != nil {
+			want = text.GetSizeBytes()
+			if err := d.chunk(&pb.BodyChunk{Data: o.GetInlineBody()}); err != nil {
+				return err
+			}
+		}
+		if want != d.written {
 			return fmt.Errorf("%w: the body has %d bytes, but %d came", client.ErrContract, want, d.written)
 		}
 	case pb.OutcomeKind_OUTCOME_KIND_NOT_MODIFIED, pb.OutcomeKind_OUTCOME_KIND_REDIRECT:

@@ -42,6 +42,7 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 		EgressRoute:    c.EgressRoute,
 		AuthProvider:   c.Provider(c.URL),
 		TimeoutPolicy:  &pb.TimeoutPolicy{ConnectTimeout: c.ConnectTimeout.proto()},
+		TextPolicy:     c.Markdown.policy,
 	}
 	req.RedirectPolicy.ForbidDowngrade = c.Proto != ""
 	if c.Timeout != nil {

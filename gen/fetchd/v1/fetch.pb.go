@@ -436,6 +436,121 @@ func (DelaySource) EnumDescriptor() ([]byte, []int) {
 	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{6}
 }
 
+// TextContent says how much of a page its text has.
+type TextContent int32
+
+const (
+	// Means MARKED.
+	TextContent_TEXT_CONTENT_UNSPECIFIED TextContent = 0
+	// What is left without the menus, and the headers and footers of the site. The text has all content, and may have
+	// some of them.
+	TextContent_TEXT_CONTENT_MARKED TextContent = 1
+	// The main text, such as that of an article. It may lack some content.
+	TextContent_TEXT_CONTENT_ARTICLE TextContent = 2
+)
+
+// Enum value maps for TextContent.
+var (
+	TextContent_name = map[int32]string{
+		0: "TEXT_CONTENT_UNSPECIFIED",
+		1: "TEXT_CONTENT_MARKED",
+		2: "TEXT_CONTENT_ARTICLE",
+	}
+	TextContent_value = map[string]int32{
+		"TEXT_CONTENT_UNSPECIFIED": 0,
+		"TEXT_CONTENT_MARKED":      1,
+		"TEXT_CONTENT_ARTICLE":     2,
+	}
+)
+
+func (x TextContent) Enum() *TextContent {
+	p := new(TextContent)
+	*p = x
+	return p
+}
+
+func (x TextContent) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TextContent) Descriptor() protoreflect.EnumDescriptor {
+	return file_fetchd_v1_fetch_proto_enumTypes[7].Descriptor()
+}
+
+func (TextContent) Type() protoreflect.EnumType {
+	return &file_fetchd_v1_fetch_proto_enumTypes[7]
+}
+
+func (x TextContent) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TextContent.Descriptor instead.
+func (TextContent) EnumDescriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+}
+
+// TextFallback says what a text was taken from if the usual place had none, or too little.
+type TextFallback int32
+
+const (
+	// None was needed.
+	TextFallback_TEXT_FALLBACK_UNSPECIFIED TextFallback = 0
+	// ARTICLE kept too little of the page, so the text is that of MARKED.
+	TextFallback_TEXT_FALLBACK_MARKED TextFallback = 1
+	// What the page shows without scripts (`noscript`).
+	TextFallback_TEXT_FALLBACK_NOSCRIPT TextFallback = 2
+	// The text of the article in the page's data for search engines (JSON-LD, articleBody).
+	TextFallback_TEXT_FALLBACK_ARTICLE_BODY TextFallback = 3
+	// The page shows its text by script: there is none in it, or nearly none.
+	TextFallback_TEXT_FALLBACK_SCRIPT TextFallback = 4
+)
+
+// Enum value maps for TextFallback.
+var (
+	TextFallback_name = map[int32]string{
+		0: "TEXT_FALLBACK_UNSPECIFIED",
+		1: "TEXT_FALLBACK_MARKED",
+		2: "TEXT_FALLBACK_NOSCRIPT",
+		3: "TEXT_FALLBACK_ARTICLE_BODY",
+		4: "TEXT_FALLBACK_SCRIPT",
+	}
+	TextFallback_value = map[string]int32{
+		"TEXT_FALLBACK_UNSPECIFIED":  0,
+		"TEXT_FALLBACK_MARKED":       1,
+		"TEXT_FALLBACK_NOSCRIPT":     2,
+		"TEXT_FALLBACK_ARTICLE_BODY": 3,
+		"TEXT_FALLBACK_SCRIPT":       4,
+	}
+)
+
+func (x TextFallback) Enum() *TextFallback {
+	p := new(TextFallback)
+	*p = x
+	return p
+}
+
+func (x TextFallback) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TextFallback) Descriptor() protoreflect.EnumDescriptor {
+	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
+}
+
+func (TextFallback) Type() protoreflect.EnumType {
+	return &file_fetchd_v1_fetch_proto_enumTypes[8]
+}
+
+func (x TextFallback) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TextFallback.Descriptor instead.
+func (TextFallback) EnumDescriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+}
+
 // CookieMode says whether cookies are kept. Values may be added.
 type CookieMode int32
 
@@ -473,11 +588,11 @@ func (x CookieMode) String() string {
 }
 
 func (CookieMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[7].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
 }
 
 func (CookieMode) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[7]
+	return &file_fetchd_v1_fetch_proto_enumTypes[9]
 }
 
 func (x CookieMode) Number() protoreflect.EnumNumber {
@@ -486,7 +601,7 @@ func (x CookieMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CookieMode.Descriptor instead.
 func (CookieMode) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
 }
 
 // OutcomeKind says how a fetch ended. Values may be added.
@@ -535,11 +650,11 @@ func (x OutcomeKind) String() string {
 }
 
 func (OutcomeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[8].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
 }
 
 func (OutcomeKind) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[8]
+	return &file_fetchd_v1_fetch_proto_enumTypes[10]
 }
 
 func (x OutcomeKind) Number() protoreflect.EnumNumber {
@@ -548,7 +663,7 @@ func (x OutcomeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutcomeKind.Descriptor instead.
 func (OutcomeKind) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
 // FailureType says what kind of failure it is. FetchError.retryable says whether to fetch
@@ -597,11 +712,11 @@ func (x FailureType) String() string {
 }
 
 func (FailureType) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[9].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
 }
 
 func (FailureType) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[9]
+	return &file_fetchd_v1_fetch_proto_enumTypes[11]
 }
 
 func (x FailureType) Number() protoreflect.EnumNumber {
@@ -610,7 +725,7 @@ func (x FailureType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureType.Descriptor instead.
 func (FailureType) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
 // WarcType is the type of a record. Values may be added.
@@ -654,11 +769,11 @@ func (x WarcType) String() string {
 }
 
 func (WarcType) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[10].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
 }
 
 func (WarcType) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[10]
+	return &file_fetchd_v1_fetch_proto_enumTypes[12]
 }
 
 func (x WarcType) Number() protoreflect.EnumNumber {
@@ -667,7 +782,7 @@ func (x WarcType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WarcType.Descriptor instead.
 func (WarcType) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
 // OversizeAction says what happens with a body over the limit. Values may be added.
@@ -707,11 +822,11 @@ func (x OversizeAction) String() string {
 }
 
 func (OversizeAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[11].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
 }
 
 func (OversizeAction) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[11]
+	return &file_fetchd_v1_fetch_proto_enumTypes[13]
 }
 
 func (x OversizeAction) Number() protoreflect.EnumNumber {
@@ -720,7 +835,7 @@ func (x OversizeAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OversizeAction.Descriptor instead.
 func (OversizeAction) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
 // BodyRecovery says what happens after a break inside a body of which bytes were delivered.
@@ -767,11 +882,11 @@ func (x BodyRecovery) String() string {
 }
 
 func (BodyRecovery) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[12].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
 }
 
 func (BodyRecovery) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[12]
+	return &file_fetchd_v1_fetch_proto_enumTypes[14]
 }
 
 func (x BodyRecovery) Number() protoreflect.EnumNumber {
@@ -780,7 +895,7 @@ func (x BodyRecovery) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BodyRecovery.Descriptor instead.
 func (BodyRecovery) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 // EventLevel says which events are sent in addition to the outcome and a streamed body.
@@ -826,11 +941,11 @@ func (x EventLevel) String() string {
 }
 
 func (EventLevel) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[13].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[15].Descriptor()
 }
 
 func (EventLevel) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[13]
+	return &file_fetchd_v1_fetch_proto_enumTypes[15]
 }
 
 func (x EventLevel) Number() protoreflect.EnumNumber {
@@ -839,7 +954,7 @@ func (x EventLevel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventLevel.Descriptor instead.
 func (EventLevel) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
 }
 
 // Phase is the part of an exchange in which a failure happened. Values may be added.
@@ -899,11 +1014,11 @@ func (x Phase) String() string {
 }
 
 func (Phase) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[14].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[16].Descriptor()
 }
 
 func (Phase) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[14]
+	return &file_fetchd_v1_fetch_proto_enumTypes[16]
 }
 
 func (x Phase) Number() protoreflect.EnumNumber {
@@ -912,7 +1027,7 @@ func (x Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Phase.Descriptor instead.
 func (Phase) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
 }
 
 // StopReason says why no further attempt follows. Values may be added.
@@ -986,11 +1101,11 @@ func (x StopReason) String() string {
 }
 
 func (StopReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[15].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[17].Descriptor()
 }
 
 func (StopReason) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[15]
+	return &file_fetchd_v1_fetch_proto_enumTypes[17]
 }
 
 func (x StopReason) Number() protoreflect.EnumNumber {
@@ -999,7 +1114,7 @@ func (x StopReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StopReason.Descriptor instead.
 func (StopReason) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
 }
 
 // ErrorClass says why a fetch or an attempt failed. Values may be added. For a value that you
@@ -1189,11 +1304,11 @@ func (x ErrorClass) String() string {
 }
 
 func (ErrorClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_fetchd_v1_fetch_proto_enumTypes[16].Descriptor()
+	return file_fetchd_v1_fetch_proto_enumTypes[18].Descriptor()
 }
 
 func (ErrorClass) Type() protoreflect.EnumType {
-	return &file_fetchd_v1_fetch_proto_enumTypes[16]
+	return &file_fetchd_v1_fetch_proto_enumTypes[18]
 }
 
 func (x ErrorClass) Number() protoreflect.EnumNumber {
@@ -1202,7 +1317,7 @@ func (x ErrorClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorClass.Descriptor instead.
 func (ErrorClass) EnumDescriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
 }
 
 // FetchRequest says what to fetch and how. Only `url` is required.
@@ -1262,7 +1377,11 @@ type FetchRequest struct {
 	// Name of an egress route that the operator has configured. All requests of the fetch leave
 	// by it. Empty means the route of the caller's policy, if it has one. A name that the policy
 	// does not permit is denied with PERMISSION_DENIED, and so is one that does not exist.
-	EgressRoute   string `protobuf:"bytes,17,opt,name=egress_route,json=egressRoute,proto3" json:"egress_route,omitempty"`
+	EgressRoute string `protobuf:"bytes,17,opt,name=egress_route,json=egressRoute,proto3" json:"egress_route,omitempty"`
+	// Delivers the text of the response instead of its bytes. Unset means the bytes. The text is complete, in
+	// FetchOutcome.inline_body, so unset delivery means `inline`, and `auto` delivers the same. Rejected with
+	// another delivery, HEAD, a Range header, resume_point and keep_encoding.
+	TextPolicy    *TextPolicy `protobuf:"bytes,18,opt,name=text_policy,json=textPolicy,proto3" json:"text_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1414,6 +1533,13 @@ func (x *FetchRequest) GetEgressRoute() string {
 		return x.EgressRoute
 	}
 	return ""
+}
+
+func (x *FetchRequest) GetTextPolicy() *TextPolicy {
+	if x != nil {
+		return x.TextPolicy
+	}
+	return nil
 }
 
 // Header is one HTTP header field line.
@@ -2123,6 +2249,58 @@ func (*BodyPolicy_None) isBodyPolicy_Delivery() {}
 
 func (*BodyPolicy_Store) isBodyPolicy_Delivery() {}
 
+// TextPolicy delivers a page as Markdown, and other text as it is, in UTF-8 (docs/text.md). A body that is
+// no text fails with CONTENT_TYPE, reason not_text. A page that would cost too much to convert fails with
+// UNDECODABLE, reason text_limit. A text over 1 MiB fails with BODY_TOO_LARGE, unless oversize_action
+// is TRUNCATE.
+//
+// BodyPolicy.max_size_bytes, integrity, content_policy, BodySummary and records are about the bytes of the target, of
+// which a text may have at most 16 MiB. If the request has no Accept header, the target is asked for Markdown first.
+type TextPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How much of a page its text has. Unset means MARKED.
+	Content       TextContent `protobuf:"varint,1,opt,name=content,proto3,enum=fetchd.v1.TextContent" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TextPolicy) Reset() {
+	*x = TextPolicy{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TextPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TextPolicy) ProtoMessage() {}
+
+func (x *TextPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TextPolicy.ProtoReflect.Descriptor instead.
+func (*TextPolicy) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TextPolicy) GetContent() TextContent {
+	if x != nil {
+		return x.Content
+	}
+	return TextContent_TEXT_CONTENT_UNSPECIFIED
+}
+
 // StreamDelivery delivers a body in BodyChunk events.
 type StreamDelivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2146,7 +2324,7 @@ type StreamDelivery struct {
 
 func (x *StreamDelivery) Reset() {
 	*x = StreamDelivery{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2336,7 @@ func (x *StreamDelivery) String() string {
 func (*StreamDelivery) ProtoMessage() {}
 
 func (x *StreamDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[7]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2349,7 @@ func (x *StreamDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamDelivery.ProtoReflect.Descriptor instead.
 func (*StreamDelivery) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{7}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StreamDelivery) GetMaxHoldBackBytes() int64 {
@@ -2209,7 +2387,7 @@ type ResumePoint struct {
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2399,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[8]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2412,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{8}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResumePoint) GetOffsetBytes() int64 {
@@ -2260,7 +2438,7 @@ type InlineDelivery struct {
 
 func (x *InlineDelivery) Reset() {
 	*x = InlineDelivery{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2450,7 @@ func (x *InlineDelivery) String() string {
 func (*InlineDelivery) ProtoMessage() {}
 
 func (x *InlineDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[9]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2463,7 @@ func (x *InlineDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InlineDelivery.ProtoReflect.Descriptor instead.
 func (*InlineDelivery) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{9}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
 }
 
 // DigestDelivery reads a body and delivers its size and digest. It has no settings.
@@ -2297,7 +2475,7 @@ type DigestDelivery struct {
 
 func (x *DigestDelivery) Reset() {
 	*x = DigestDelivery{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2487,7 @@ func (x *DigestDelivery) String() string {
 func (*DigestDelivery) ProtoMessage() {}
 
 func (x *DigestDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[10]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2500,7 @@ func (x *DigestDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestDelivery.ProtoReflect.Descriptor instead.
 func (*DigestDelivery) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{10}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
 }
 
 // NoDelivery does not read a body. It has no settings.
@@ -2334,7 +2512,7 @@ type NoDelivery struct {
 
 func (x *NoDelivery) Reset() {
 	*x = NoDelivery{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2524,7 @@ func (x *NoDelivery) String() string {
 func (*NoDelivery) ProtoMessage() {}
 
 func (x *NoDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[11]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2537,7 @@ func (x *NoDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoDelivery.ProtoReflect.Descriptor instead.
 func (*NoDelivery) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{11}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
 }
 
 // StoreDelivery writes a body to a store that the operator has configured. The object becomes
@@ -2383,7 +2561,7 @@ type StoreDelivery struct {
 
 func (x *StoreDelivery) Reset() {
 	*x = StoreDelivery{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2573,7 @@ func (x *StoreDelivery) String() string {
 func (*StoreDelivery) ProtoMessage() {}
 
 func (x *StoreDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[12]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2586,7 @@ func (x *StoreDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDelivery.ProtoReflect.Descriptor instead.
 func (*StoreDelivery) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{12}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StoreDelivery) GetStore() string {
@@ -2443,7 +2621,7 @@ type RecordPolicy struct {
 
 func (x *RecordPolicy) Reset() {
 	*x = RecordPolicy{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2633,7 @@ func (x *RecordPolicy) String() string {
 func (*RecordPolicy) ProtoMessage() {}
 
 func (x *RecordPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[13]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2646,7 @@ func (x *RecordPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordPolicy.ProtoReflect.Descriptor instead.
 func (*RecordPolicy) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{13}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RecordPolicy) GetStore() string {
@@ -2504,7 +2682,7 @@ type EarlierRecord struct {
 
 func (x *EarlierRecord) Reset() {
 	*x = EarlierRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2694,7 @@ func (x *EarlierRecord) String() string {
 func (*EarlierRecord) ProtoMessage() {}
 
 func (x *EarlierRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[14]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2707,7 @@ func (x *EarlierRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EarlierRecord.ProtoReflect.Descriptor instead.
 func (*EarlierRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{14}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EarlierRecord) GetRecordId() string {
@@ -2575,7 +2753,7 @@ type Precondition struct {
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2765,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2778,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Precondition) GetEtags() []string {
@@ -2631,7 +2809,7 @@ type Integrity struct {
 
 func (x *Integrity) Reset() {
 	*x = Integrity{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2821,7 @@ func (x *Integrity) String() string {
 func (*Integrity) ProtoMessage() {}
 
 func (x *Integrity) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2834,7 @@ func (x *Integrity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Integrity.ProtoReflect.Descriptor instead.
 func (*Integrity) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Integrity) GetSha256() string {
@@ -2685,7 +2863,7 @@ type FetchResponse struct {
 
 func (x *FetchResponse) Reset() {
 	*x = FetchResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2875,7 @@ func (x *FetchResponse) String() string {
 func (*FetchResponse) ProtoMessage() {}
 
 func (x *FetchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2888,7 @@ func (x *FetchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchResponse.ProtoReflect.Descriptor instead.
 func (*FetchResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FetchResponse) GetEvents() []*FetchEvent {
@@ -2747,7 +2925,7 @@ type FetchEvent struct {
 
 func (x *FetchEvent) Reset() {
 	*x = FetchEvent{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2759,7 +2937,7 @@ func (x *FetchEvent) String() string {
 func (*FetchEvent) ProtoMessage() {}
 
 func (x *FetchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2772,7 +2950,7 @@ func (x *FetchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchEvent.ProtoReflect.Descriptor instead.
 func (*FetchEvent) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FetchEvent) GetSequence() int64 {
@@ -2951,7 +3129,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3141,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3154,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Admitted) GetFetchId() string {
@@ -3028,7 +3206,7 @@ type AttemptStarted struct {
 
 func (x *AttemptStarted) Reset() {
 	*x = AttemptStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3218,7 @@ func (x *AttemptStarted) String() string {
 func (*AttemptStarted) ProtoMessage() {}
 
 func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3231,7 @@ func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptStarted.ProtoReflect.Descriptor instead.
 func (*AttemptStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AttemptStarted) GetAttempt() int32 {
@@ -3083,7 +3261,7 @@ type RedirectFollowed struct {
 
 func (x *RedirectFollowed) Reset() {
 	*x = RedirectFollowed{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3273,7 @@ func (x *RedirectFollowed) String() string {
 func (*RedirectFollowed) ProtoMessage() {}
 
 func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3286,7 @@ func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectFollowed.ProtoReflect.Descriptor instead.
 func (*RedirectFollowed) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RedirectFollowed) GetAttempt() int32 {
@@ -3151,7 +3329,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3341,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3354,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Hop) GetUrl() string {
@@ -3272,7 +3450,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3462,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3475,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Exchange) GetRemoteAddress() string {
@@ -3410,7 +3588,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3600,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3613,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Certificate) GetSubject() string {
@@ -3490,7 +3668,7 @@ type ResponseStarted struct {
 
 func (x *ResponseStarted) Reset() {
 	*x = ResponseStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3680,7 @@ func (x *ResponseStarted) String() string {
 func (*ResponseStarted) ProtoMessage() {}
 
 func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3693,7 @@ func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseStarted.ProtoReflect.Descriptor instead.
 func (*ResponseStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResponseStarted) GetAttempt() int32 {
@@ -3574,7 +3752,7 @@ type HttpResponse struct {
 
 func (x *HttpResponse) Reset() {
 	*x = HttpResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3764,7 @@ func (x *HttpResponse) String() string {
 func (*HttpResponse) ProtoMessage() {}
 
 func (x *HttpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3777,7 @@ func (x *HttpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpResponse.ProtoReflect.Descriptor instead.
 func (*HttpResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HttpResponse) GetStatusCode() int32 {
@@ -3645,7 +3823,7 @@ type BodyChunk struct {
 
 func (x *BodyChunk) Reset() {
 	*x = BodyChunk{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3835,7 @@ func (x *BodyChunk) String() string {
 func (*BodyChunk) ProtoMessage() {}
 
 func (x *BodyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3848,7 @@ func (x *BodyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodyChunk.ProtoReflect.Descriptor instead.
 func (*BodyChunk) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BodyChunk) GetAttempt() int32 {
@@ -3718,7 +3896,7 @@ type AttemptFinished struct {
 
 func (x *AttemptFinished) Reset() {
 	*x = AttemptFinished{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +3908,7 @@ func (x *AttemptFinished) String() string {
 func (*AttemptFinished) ProtoMessage() {}
 
 func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +3921,7 @@ func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptFinished.ProtoReflect.Descriptor instead.
 func (*AttemptFinished) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AttemptFinished) GetAttempt() int32 {
@@ -3807,7 +3985,7 @@ type RetryDecision struct {
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +3997,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +4010,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RetryDecision) GetRule() string {
@@ -3902,7 +4080,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3914,7 +4092,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3927,7 +4105,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Retry) GetAttempt() int32 {
@@ -3967,7 +4145,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4157,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4170,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
 }
 
 // FetchOutcome says how a fetch ended.
@@ -4050,14 +4228,16 @@ type FetchOutcome struct {
 	// Empty unless the mode of that policy is report, and its operator tells callers.
 	PolicyReports []*PolicyReport `protobuf:"bytes,18,rep,name=policy_reports,json=policyReports,proto3" json:"policy_reports,omitempty"`
 	// Rate limits that the last response of an origin stated, at most 16. Empty if there were none.
-	RateLimits    []*RateLimit `protobuf:"bytes,19,rep,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
+	RateLimits []*RateLimit `protobuf:"bytes,19,rep,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
+	// What became of the text that text_policy asked for. Set if and only if inline_body has a text.
+	TextSummary   *TextSummary `protobuf:"bytes,20,opt,name=text_summary,json=textSummary,proto3" json:"text_summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FetchOutcome) Reset() {
 	*x = FetchOutcome{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4069,7 +4249,7 @@ func (x *FetchOutcome) String() string {
 func (*FetchOutcome) ProtoMessage() {}
 
 func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4082,7 +4262,7 @@ func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchOutcome.ProtoReflect.Descriptor instead.
 func (*FetchOutcome) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FetchOutcome) GetKind() OutcomeKind {
@@ -4229,6 +4409,13 @@ func (x *FetchOutcome) GetRateLimits() []*RateLimit {
 	return nil
 }
 
+func (x *FetchOutcome) GetTextSummary() *TextSummary {
+	if x != nil {
+		return x.TextSummary
+	}
+	return nil
+}
+
 type isFetchOutcome_Body interface {
 	isFetchOutcome_Body()
 }
@@ -4248,6 +4435,106 @@ type FetchOutcome_StoredObject struct {
 func (*FetchOutcome_InlineBody) isFetchOutcome_Body() {}
 
 func (*FetchOutcome_StoredObject) isFetchOutcome_Body() {}
+
+// TextSummary describes a text in inline_body.
+type TextSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Media type of the text: "text/markdown" if a page was converted, else that of the response, without
+	// parameters. Always set.
+	MediaType string `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// Title of a page that was converted, in one line of at most 1 KiB. Empty if it has none.
+	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	// Size of the text in bytes of UTF-8, and in characters.
+	SizeBytes      int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	CharacterCount int64 `protobuf:"varint,4,opt,name=character_count,json=characterCount,proto3" json:"character_count,omitempty"`
+	// Whether the text was cut at 1 MiB, or is that of a body that was cut at max_size_bytes.
+	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// Whether parts of the page were left out that a reader sees, such as menus.
+	LeftOut bool `protobuf:"varint,6,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	// What the text was taken from because the usual place had none, or too little. Unset if that was not needed.
+	Fallback      TextFallback `protobuf:"varint,7,opt,name=fallback,proto3,enum=fetchd.v1.TextFallback" json:"fallback,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TextSummary) Reset() {
+	*x = TextSummary{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TextSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TextSummary) ProtoMessage() {}
+
+func (x *TextSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TextSummary.ProtoReflect.Descriptor instead.
+func (*TextSummary) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TextSummary) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *TextSummary) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *TextSummary) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *TextSummary) GetCharacterCount() int64 {
+	if x != nil {
+		return x.CharacterCount
+	}
+	return 0
+}
+
+func (x *TextSummary) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *TextSummary) GetLeftOut() bool {
+	if x != nil {
+		return x.LeftOut
+	}
+	return false
+}
+
+func (x *TextSummary) GetFallback() TextFallback {
+	if x != nil {
+		return x.Fallback
+	}
+	return TextFallback_TEXT_FALLBACK_UNSPECIFIED
+}
 
 // RateLimit is what a response said about one rate limit. What was malformed is left out.
 type RateLimit struct {
@@ -4270,7 +4557,7 @@ type RateLimit struct {
 
 func (x *RateLimit) Reset() {
 	*x = RateLimit{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4569,7 @@ func (x *RateLimit) String() string {
 func (*RateLimit) ProtoMessage() {}
 
 func (x *RateLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4582,7 @@ func (x *RateLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimit.ProtoReflect.Descriptor instead.
 func (*RateLimit) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RateLimit) GetName() string {
@@ -4358,7 +4645,7 @@ type PolicyReport struct {
 
 func (x *PolicyReport) Reset() {
 	*x = PolicyReport{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4370,7 +4657,7 @@ func (x *PolicyReport) String() string {
 func (*PolicyReport) ProtoMessage() {}
 
 func (x *PolicyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4383,7 +4670,7 @@ func (x *PolicyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyReport.ProtoReflect.Descriptor instead.
 func (*PolicyReport) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PolicyReport) GetPolicy() string {
@@ -4443,7 +4730,7 @@ type WarcRecord struct {
 
 func (x *WarcRecord) Reset() {
 	*x = WarcRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4455,7 +4742,7 @@ func (x *WarcRecord) String() string {
 func (*WarcRecord) ProtoMessage() {}
 
 func (x *WarcRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4468,7 +4755,7 @@ func (x *WarcRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarcRecord.ProtoReflect.Descriptor instead.
 func (*WarcRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WarcRecord) GetType() WarcType {
@@ -4556,7 +4843,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4568,7 +4855,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4581,7 +4868,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StoredObject) GetStore() string {
@@ -4660,7 +4947,7 @@ type BodySummary struct {
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4672,7 +4959,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4685,7 +4972,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -4793,7 +5080,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4805,7 +5092,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4818,7 +5105,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -4938,7 +5225,7 @@ type FetchUnaryResponse struct {
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4950,7 +5237,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4963,7 +5250,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FetchUnaryResponse) GetOutcome() *FetchOutcome {
@@ -5010,7 +5297,7 @@ type FetchManyRequest struct {
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5022,7 +5309,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5035,7 +5322,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -5067,7 +5354,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5079,7 +5366,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5092,7 +5379,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Task) GetTag() string {
@@ -5124,7 +5411,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5136,7 +5423,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5149,7 +5436,7 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FetchManyResponse) GetEvents() []*TaskEvent {
@@ -5179,7 +5466,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5191,7 +5478,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5204,7 +5491,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TaskEvent) GetTag() string {
@@ -5272,7 +5559,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5284,7 +5571,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5297,7 +5584,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -5442,7 +5729,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5454,7 +5741,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5467,7 +5754,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{45}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
@@ -5552,7 +5839,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5564,7 +5851,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5577,7 +5864,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{46}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -5612,7 +5899,7 @@ var File_fetchd_v1_fetch_proto protoreflect.FileDescriptor
 
 const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
-	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\a\n" +
+	"\x15fetchd/v1/fetch.proto\x12\tfetchd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\a\n" +
 	"\fFetchRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12+\n" +
@@ -5634,7 +5921,9 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\vcookie_mode\x18\x0f \x01(\x0e2\x15.fetchd.v1.CookieModeR\n" +
 	"cookieMode\x12<\n" +
 	"\rrecord_policy\x18\x10 \x01(\v2\x17.fetchd.v1.RecordPolicyR\frecordPolicy\x12!\n" +
-	"\fegress_route\x18\x11 \x01(\tR\vegressRoute\x1a9\n" +
+	"\fegress_route\x18\x11 \x01(\tR\vegressRoute\x126\n" +
+	"\vtext_policy\x18\x12 \x01(\v2\x15.fetchd.v1.TextPolicyR\n" +
+	"textPolicy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
@@ -5702,7 +5991,10 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\n" +
 	"\bdeliveryB\x11\n" +
 	"\x0f_max_size_bytesB\x17\n" +
-	"\x15_max_error_body_bytes\"\xcc\x01\n" +
+	"\x15_max_error_body_bytes\">\n" +
+	"\n" +
+	"TextPolicy\x120\n" +
+	"\acontent\x18\x01 \x01(\x0e2\x16.fetchd.v1.TextContentR\acontent\"\xcc\x01\n" +
 	"\x0eStreamDelivery\x122\n" +
 	"\x13max_hold_back_bytes\x18\x01 \x01(\x03H\x00R\x10maxHoldBackBytes\x88\x01\x01\x123\n" +
 	"\brecovery\x18\x02 \x01(\x0e2\x17.fetchd.v1.BodyRecoveryR\brecovery\x129\n" +
@@ -5831,7 +6123,7 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x129\n" +
 	"\fdelay_source\x18\x03 \x01(\x0e2\x16.fetchd.v1.DelaySourceR\vdelaySource\x12+\n" +
 	"\x05start\x18\x04 \x01(\x0e2\x15.fetchd.v1.RetryStartR\x05start\"\v\n" +
-	"\tHeartbeat\"\xec\x06\n" +
+	"\tHeartbeat\"\xa7\a\n" +
 	"\fFetchOutcome\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.fetchd.v1.OutcomeKindR\x04kind\x12\x1b\n" +
 	"\tfinal_url\x18\x02 \x01(\tR\bfinalUrl\x123\n" +
@@ -5855,8 +6147,19 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\arecords\x18\x11 \x03(\v2\x15.fetchd.v1.WarcRecordR\arecords\x12>\n" +
 	"\x0epolicy_reports\x18\x12 \x03(\v2\x17.fetchd.v1.PolicyReportR\rpolicyReports\x125\n" +
 	"\vrate_limits\x18\x13 \x03(\v2\x14.fetchd.v1.RateLimitR\n" +
-	"rateLimitsB\x06\n" +
-	"\x04body\"\xaf\x02\n" +
+	"rateLimits\x129\n" +
+	"\ftext_summary\x18\x14 \x01(\v2\x16.fetchd.v1.TextSummaryR\vtextSummaryB\x06\n" +
+	"\x04body\"\xf8\x01\n" +
+	"\vTextSummary\x12\x1d\n" +
+	"\n" +
+	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x14\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12'\n" +
+	"\x0fcharacter_count\x18\x04 \x01(\x03R\x0echaracterCount\x12\x1c\n" +
+	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12\x19\n" +
+	"\bleft_out\x18\x06 \x01(\bR\aleftOut\x123\n" +
+	"\bfallback\x18\a \x01(\x0e2\x17.fetchd.v1.TextFallbackR\bfallback\"\xaf\x02\n" +
 	"\tRateLimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
 	"\x06source\x18\x02 \x01(\x0e2\x1a.fetchd.v1.RateLimitSourceR\x06source\x12!\n" +
@@ -6016,7 +6319,17 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"\x14DELAY_SOURCE_BACKOFF\x10\x01\x12\x1c\n" +
 	"\x18DELAY_SOURCE_RETRY_AFTER\x10\x02\x12\x1d\n" +
 	"\x19DELAY_SOURCE_AUTH_REFRESH\x10\x03\x12\x1f\n" +
-	"\x1bDELAY_SOURCE_NEW_CONNECTION\x10\x04*]\n" +
+	"\x1bDELAY_SOURCE_NEW_CONNECTION\x10\x04*^\n" +
+	"\vTextContent\x12\x1c\n" +
+	"\x18TEXT_CONTENT_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13TEXT_CONTENT_MARKED\x10\x01\x12\x18\n" +
+	"\x14TEXT_CONTENT_ARTICLE\x10\x02*\x9d\x01\n" +
+	"\fTextFallback\x12\x1d\n" +
+	"\x19TEXT_FALLBACK_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14TEXT_FALLBACK_MARKED\x10\x01\x12\x1a\n" +
+	"\x16TEXT_FALLBACK_NOSCRIPT\x10\x02\x12\x1e\n" +
+	"\x1aTEXT_FALLBACK_ARTICLE_BODY\x10\x03\x12\x18\n" +
+	"\x14TEXT_FALLBACK_SCRIPT\x10\x04*]\n" +
 	"\n" +
 	"CookieMode\x12\x1b\n" +
 	"\x17COOKIE_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -6139,8 +6452,8 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 	return file_fetchd_v1_fetch_proto_rawDescData
 }
 
-var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 19)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
@@ -6149,194 +6462,202 @@ var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RetryStart)(0),               // 4: fetchd.v1.RetryStart
 	(RateLimitSource)(0),          // 5: fetchd.v1.RateLimitSource
 	(DelaySource)(0),              // 6: fetchd.v1.DelaySource
-	(CookieMode)(0),               // 7: fetchd.v1.CookieMode
-	(OutcomeKind)(0),              // 8: fetchd.v1.OutcomeKind
-	(FailureType)(0),              // 9: fetchd.v1.FailureType
-	(WarcType)(0),                 // 10: fetchd.v1.WarcType
-	(OversizeAction)(0),           // 11: fetchd.v1.OversizeAction
-	(BodyRecovery)(0),             // 12: fetchd.v1.BodyRecovery
-	(EventLevel)(0),               // 13: fetchd.v1.EventLevel
-	(Phase)(0),                    // 14: fetchd.v1.Phase
-	(StopReason)(0),               // 15: fetchd.v1.StopReason
-	(ErrorClass)(0),               // 16: fetchd.v1.ErrorClass
-	(*FetchRequest)(nil),          // 17: fetchd.v1.FetchRequest
-	(*Header)(nil),                // 18: fetchd.v1.Header
-	(*RedirectPolicy)(nil),        // 19: fetchd.v1.RedirectPolicy
-	(*RetryPolicy)(nil),           // 20: fetchd.v1.RetryPolicy
-	(*ContentPolicy)(nil),         // 21: fetchd.v1.ContentPolicy
-	(*TimeoutPolicy)(nil),         // 22: fetchd.v1.TimeoutPolicy
-	(*BodyPolicy)(nil),            // 23: fetchd.v1.BodyPolicy
-	(*StreamDelivery)(nil),        // 24: fetchd.v1.StreamDelivery
-	(*ResumePoint)(nil),           // 25: fetchd.v1.ResumePoint
-	(*InlineDelivery)(nil),        // 26: fetchd.v1.InlineDelivery
-	(*DigestDelivery)(nil),        // 27: fetchd.v1.DigestDelivery
-	(*NoDelivery)(nil),            // 28: fetchd.v1.NoDelivery
-	(*StoreDelivery)(nil),         // 29: fetchd.v1.StoreDelivery
-	(*RecordPolicy)(nil),          // 30: fetchd.v1.RecordPolicy
-	(*EarlierRecord)(nil),         // 31: fetchd.v1.EarlierRecord
-	(*Precondition)(nil),          // 32: fetchd.v1.Precondition
-	(*Integrity)(nil),             // 33: fetchd.v1.Integrity
-	(*FetchResponse)(nil),         // 34: fetchd.v1.FetchResponse
-	(*FetchEvent)(nil),            // 35: fetchd.v1.FetchEvent
-	(*Admitted)(nil),              // 36: fetchd.v1.Admitted
-	(*AttemptStarted)(nil),        // 37: fetchd.v1.AttemptStarted
-	(*RedirectFollowed)(nil),      // 38: fetchd.v1.RedirectFollowed
-	(*Hop)(nil),                   // 39: fetchd.v1.Hop
-	(*Exchange)(nil),              // 40: fetchd.v1.Exchange
-	(*Certificate)(nil),           // 41: fetchd.v1.Certificate
-	(*ResponseStarted)(nil),       // 42: fetchd.v1.ResponseStarted
-	(*HttpResponse)(nil),          // 43: fetchd.v1.HttpResponse
-	(*BodyChunk)(nil),             // 44: fetchd.v1.BodyChunk
-	(*AttemptFinished)(nil),       // 45: fetchd.v1.AttemptFinished
-	(*RetryDecision)(nil),         // 46: fetchd.v1.RetryDecision
-	(*Retry)(nil),                 // 47: fetchd.v1.Retry
-	(*Heartbeat)(nil),             // 48: fetchd.v1.Heartbeat
-	(*FetchOutcome)(nil),          // 49: fetchd.v1.FetchOutcome
-	(*RateLimit)(nil),             // 50: fetchd.v1.RateLimit
-	(*PolicyReport)(nil),          // 51: fetchd.v1.PolicyReport
-	(*WarcRecord)(nil),            // 52: fetchd.v1.WarcRecord
-	(*StoredObject)(nil),          // 53: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 54: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 55: fetchd.v1.FetchError
-	(*FetchUnaryResponse)(nil),    // 56: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 57: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 58: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 59: fetchd.v1.FetchManyResponse
-	(*TaskEvent)(nil),             // 60: fetchd.v1.TaskEvent
-	(*ExplainRequest)(nil),        // 61: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 62: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 63: fetchd.v1.RedirectStep
-	nil,                           // 64: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
+	(TextContent)(0),              // 7: fetchd.v1.TextContent
+	(TextFallback)(0),             // 8: fetchd.v1.TextFallback
+	(CookieMode)(0),               // 9: fetchd.v1.CookieMode
+	(OutcomeKind)(0),              // 10: fetchd.v1.OutcomeKind
+	(FailureType)(0),              // 11: fetchd.v1.FailureType
+	(WarcType)(0),                 // 12: fetchd.v1.WarcType
+	(OversizeAction)(0),           // 13: fetchd.v1.OversizeAction
+	(BodyRecovery)(0),             // 14: fetchd.v1.BodyRecovery
+	(EventLevel)(0),               // 15: fetchd.v1.EventLevel
+	(Phase)(0),                    // 16: fetchd.v1.Phase
+	(StopReason)(0),               // 17: fetchd.v1.StopReason
+	(ErrorClass)(0),               // 18: fetchd.v1.ErrorClass
+	(*FetchRequest)(nil),          // 19: fetchd.v1.FetchRequest
+	(*Header)(nil),                // 20: fetchd.v1.Header
+	(*RedirectPolicy)(nil),        // 21: fetchd.v1.RedirectPolicy
+	(*RetryPolicy)(nil),           // 22: fetchd.v1.RetryPolicy
+	(*ContentPolicy)(nil),         // 23: fetchd.v1.ContentPolicy
+	(*TimeoutPolicy)(nil),         // 24: fetchd.v1.TimeoutPolicy
+	(*BodyPolicy)(nil),            // 25: fetchd.v1.BodyPolicy
+	(*TextPolicy)(nil),            // 26: fetchd.v1.TextPolicy
+	(*StreamDelivery)(nil),        // 27: fetchd.v1.StreamDelivery
+	(*ResumePoint)(nil),           // 28: fetchd.v1.ResumePoint
+	(*InlineDelivery)(nil),        // 29: fetchd.v1.InlineDelivery
+	(*DigestDelivery)(nil),        // 30: fetchd.v1.DigestDelivery
+	(*NoDelivery)(nil),            // 31: fetchd.v1.NoDelivery
+	(*StoreDelivery)(nil),         // 32: fetchd.v1.StoreDelivery
+	(*RecordPolicy)(nil),          // 33: fetchd.v1.RecordPolicy
+	(*EarlierRecord)(nil),         // 34: fetchd.v1.EarlierRecord
+	(*Precondition)(nil),          // 35: fetchd.v1.Precondition
+	(*Integrity)(nil),             // 36: fetchd.v1.Integrity
+	(*FetchResponse)(nil),         // 37: fetchd.v1.FetchResponse
+	(*FetchEvent)(nil),            // 38: fetchd.v1.FetchEvent
+	(*Admitted)(nil),              // 39: fetchd.v1.Admitted
+	(*AttemptStarted)(nil),        // 40: fetchd.v1.AttemptStarted
+	(*RedirectFollowed)(nil),      // 41: fetchd.v1.RedirectFollowed
+	(*Hop)(nil),                   // 42: fetchd.v1.Hop
+	(*Exchange)(nil),              // 43: fetchd.v1.Exchange
+	(*Certificate)(nil),           // 44: fetchd.v1.Certificate
+	(*ResponseStarted)(nil),       // 45: fetchd.v1.ResponseStarted
+	(*HttpResponse)(nil),          // 46: fetchd.v1.HttpResponse
+	(*BodyChunk)(nil),             // 47: fetchd.v1.BodyChunk
+	(*AttemptFinished)(nil),       // 48: fetchd.v1.AttemptFinished
+	(*RetryDecision)(nil),         // 49: fetchd.v1.RetryDecision
+	(*Retry)(nil),                 // 50: fetchd.v1.Retry
+	(*Heartbeat)(nil),             // 51: fetchd.v1.Heartbeat
+	(*FetchOutcome)(nil),          // 52: fetchd.v1.FetchOutcome
+	(*TextSummary)(nil),           // 53: fetchd.v1.TextSummary
+	(*RateLimit)(nil),             // 54: fetchd.v1.RateLimit
+	(*PolicyReport)(nil),          // 55: fetchd.v1.PolicyReport
+	(*WarcRecord)(nil),            // 56: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 57: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 58: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 59: fetchd.v1.FetchError
+	(*FetchUnaryResponse)(nil),    // 60: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 61: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 62: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 63: fetchd.v1.FetchManyResponse
+	(*TaskEvent)(nil),             // 64: fetchd.v1.TaskEvent
+	(*ExplainRequest)(nil),        // 65: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 66: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 67: fetchd.v1.RedirectStep
+	nil,                           // 68: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 70: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
-	18,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
-	19,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	20,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	22,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
-	23,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
-	32,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
-	33,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
-	13,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	64,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
-	21,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
-	7,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
-	30,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
-	0,   // 12: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
-	1,   // 13: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	65,  // 14: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	65,  // 15: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	65,  // 16: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	65,  // 17: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	65,  // 18: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	65,  // 19: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	65,  // 20: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	65,  // 21: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	65,  // 22: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
-	24,  // 23: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
-	24,  // 24: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
-	26,  // 25: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
-	27,  // 26: fetchd.v1.BodyPolicy.digest:type_name -> fetchd.v1.DigestDelivery
-	28,  // 27: fetchd.v1.BodyPolicy.none:type_name -> fetchd.v1.NoDelivery
-	29,  // 28: fetchd.v1.BodyPolicy.store:type_name -> fetchd.v1.StoreDelivery
-	11,  // 29: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
-	12,  // 30: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
-	25,  // 31: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
-	31,  // 32: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
-	66,  // 33: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
-	66,  // 34: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
-	35,  // 35: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
-	65,  // 36: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
-	36,  // 37: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
-	37,  // 38: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
-	38,  // 39: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
-	42,  // 40: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
-	44,  // 41: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
-	45,  // 42: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
-	48,  // 43: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
-	49,  // 44: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
-	17,  // 45: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	66,  // 46: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	66,  // 47: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
-	39,  // 48: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
-	40,  // 49: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	65,  // 50: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
-	18,  // 51: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	65,  // 52: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	65,  // 53: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	65,  // 54: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	65,  // 55: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	65,  // 56: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	65,  // 57: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
-	41,  // 58: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
-	66,  // 59: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
-	43,  // 60: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
-	18,  // 61: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
-	43,  // 62: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	55,  // 63: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
-	40,  // 64: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
-	46,  // 65: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
-	39,  // 66: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
-	47,  // 67: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
-	15,  // 68: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
-	65,  // 69: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
-	6,   // 70: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
-	4,   // 71: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
-	8,   // 72: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
-	43,  // 73: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	55,  // 74: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
-	39,  // 75: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	53,  // 76: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	54,  // 77: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	65,  // 78: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	52,  // 79: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
-	51,  // 80: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
-	50,  // 81: fetchd.v1.FetchOutcome.rate_limits:type_name -> fetchd.v1.RateLimit
-	5,   // 82: fetchd.v1.RateLimit.source:type_name -> fetchd.v1.RateLimitSource
-	65,  // 83: fetchd.v1.RateLimit.reset_duration:type_name -> google.protobuf.Duration
-	65,  // 84: fetchd.v1.RateLimit.window_duration:type_name -> google.protobuf.Duration
-	10,  // 85: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
-	66,  // 86: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
-	16,  // 87: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	9,   // 88: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	14,  // 89: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	65,  // 90: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	15,  // 91: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
-	3,   // 92: fetchd.v1.FetchError.request_state:type_name -> fetchd.v1.RequestState
-	49,  // 93: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	45,  // 94: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	17,  // 95: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	58,  // 96: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	17,  // 97: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	60,  // 98: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
-	35,  // 99: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
-	20,  // 100: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	19,  // 101: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	43,  // 102: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	16,  // 103: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
-	66,  // 104: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
-	65,  // 105: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
-	2,   // 106: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	3,   // 107: fetchd.v1.ExplainRequest.request_state:type_name -> fetchd.v1.RequestState
-	8,   // 108: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	55,  // 109: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	63,  // 110: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	46,  // 111: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
-	20,  // 112: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
-	17,  // 113: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	17,  // 114: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
-	57,  // 115: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	61,  // 116: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	34,  // 117: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	56,  // 118: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	59,  // 119: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	62,  // 120: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	117, // [117:121] is the sub-list for method output_type
-	113, // [113:117] is the sub-list for method input_type
-	113, // [113:113] is the sub-list for extension type_name
-	113, // [113:113] is the sub-list for extension extendee
-	0,   // [0:113] is the sub-list for field type_name
+	20,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
+	21,  // 1: fetchd.v1.FetchRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	22,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	24,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
+	25,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
+	35,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
+	36,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
+	15,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
+	68,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	23,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
+	9,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
+	33,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
+	26,  // 12: fetchd.v1.FetchRequest.text_policy:type_name -> fetchd.v1.TextPolicy
+	0,   // 13: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
+	1,   // 14: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
+	69,  // 15: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	69,  // 16: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	69,  // 17: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	69,  // 18: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	69,  // 19: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	69,  // 20: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	69,  // 21: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	69,  // 22: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	69,  // 23: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	27,  // 24: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
+	27,  // 25: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
+	29,  // 26: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
+	30,  // 27: fetchd.v1.BodyPolicy.digest:type_name -> fetchd.v1.DigestDelivery
+	31,  // 28: fetchd.v1.BodyPolicy.none:type_name -> fetchd.v1.NoDelivery
+	32,  // 29: fetchd.v1.BodyPolicy.store:type_name -> fetchd.v1.StoreDelivery
+	13,  // 30: fetchd.v1.BodyPolicy.oversize_action:type_name -> fetchd.v1.OversizeAction
+	7,   // 31: fetchd.v1.TextPolicy.content:type_name -> fetchd.v1.TextContent
+	14,  // 32: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
+	28,  // 33: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
+	34,  // 34: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
+	70,  // 35: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	70,  // 36: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
+	38,  // 37: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
+	69,  // 38: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
+	39,  // 39: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
+	40,  // 40: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
+	41,  // 41: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
+	45,  // 42: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
+	47,  // 43: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
+	48,  // 44: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
+	51,  // 45: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
+	52,  // 46: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
+	19,  // 47: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
+	70,  // 48: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	70,  // 49: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	42,  // 50: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
+	43,  // 51: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
+	69,  // 52: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	20,  // 53: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
+	69,  // 54: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	69,  // 55: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	69,  // 56: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	69,  // 57: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	69,  // 58: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	69,  // 59: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	44,  // 60: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
+	70,  // 61: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	46,  // 62: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
+	20,  // 63: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
+	46,  // 64: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
+	59,  // 65: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	43,  // 66: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
+	49,  // 67: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
+	42,  // 68: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
+	50,  // 69: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
+	17,  // 70: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
+	69,  // 71: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
+	6,   // 72: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
+	4,   // 73: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
+	10,  // 74: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
+	46,  // 75: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
+	59,  // 76: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	42,  // 77: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
+	57,  // 78: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	58,  // 79: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	69,  // 80: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	56,  // 81: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	55,  // 82: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
+	54,  // 83: fetchd.v1.FetchOutcome.rate_limits:type_name -> fetchd.v1.RateLimit
+	53,  // 84: fetchd.v1.FetchOutcome.text_summary:type_name -> fetchd.v1.TextSummary
+	8,   // 85: fetchd.v1.TextSummary.fallback:type_name -> fetchd.v1.TextFallback
+	5,   // 86: fetchd.v1.RateLimit.source:type_name -> fetchd.v1.RateLimitSource
+	69,  // 87: fetchd.v1.RateLimit.reset_duration:type_name -> google.protobuf.Duration
+	69,  // 88: fetchd.v1.RateLimit.window_duration:type_name -> google.protobuf.Duration
+	12,  // 89: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	70,  // 90: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	18,  // 91: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	11,  // 92: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	16,  // 93: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	69,  // 94: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	17,  // 95: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
+	3,   // 96: fetchd.v1.FetchError.request_state:type_name -> fetchd.v1.RequestState
+	52,  // 97: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	48,  // 98: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	19,  // 99: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	62,  // 100: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	19,  // 101: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	64,  // 102: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
+	38,  // 103: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
+	22,  // 104: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	21,  // 105: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	46,  // 106: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	18,  // 107: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
+	70,  // 108: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
+	69,  // 109: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
+	2,   // 110: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	3,   // 111: fetchd.v1.ExplainRequest.request_state:type_name -> fetchd.v1.RequestState
+	10,  // 112: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	59,  // 113: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	67,  // 114: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	49,  // 115: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
+	22,  // 116: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
+	19,  // 117: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	19,  // 118: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
+	61,  // 119: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	65,  // 120: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	37,  // 121: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	60,  // 122: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	63,  // 123: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	66,  // 124: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	121, // [121:125] is the sub-list for method output_type
+	117, // [117:121] is the sub-list for method input_type
+	117, // [117:117] is the sub-list for extension type_name
+	117, // [117:117] is the sub-list for extension extendee
+	0,   // [0:117] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -6354,9 +6675,9 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*BodyPolicy_None)(nil),
 		(*BodyPolicy_Store)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[7].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[16].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[18].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[8].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[17].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[19].OneofWrappers = []any{
 		(*FetchEvent_Admitted)(nil),
 		(*FetchEvent_AttemptStarted)(nil),
 		(*FetchEvent_RedirectFollowed)(nil),
@@ -6366,18 +6687,18 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*FetchEvent_Heartbeat)(nil),
 		(*FetchEvent_Outcome)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[26].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[29].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[27].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[30].OneofWrappers = []any{
 		(*RetryDecision_Retry)(nil),
 		(*RetryDecision_StopReason)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[32].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[33].OneofWrappers = []any{
 		(*FetchOutcome_InlineBody)(nil),
 		(*FetchOutcome_StoredObject)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[33].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[38].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[45].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[35].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[40].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[47].OneofWrappers = []any{
 		(*ExplainResponse_Redirect)(nil),
 		(*ExplainResponse_RetryDecision)(nil),
 	}
@@ -6386,8 +6707,8 @@ func file_fetchd_v1_fetch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
-			NumEnums:      17,
-			NumMessages:   48,
+			NumEnums:      19,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -44,7 +44,7 @@ const durations = ['base_delay', 'max_delay', 'max_jitter', 'max_retry_after', '
 const integers = ['jitter_seed', 'max_size_bytes', 'max_hold_back_bytes', 'offset_bytes', 'size_bytes'];
 const enums = {
   profile: 'RETRY_PROFILE_', scope: 'REDIRECT_SCOPE_', oversize_action: 'OVERSIZE_ACTION_', recovery: 'BODY_RECOVERY_',
-  cookie_mode: 'COOKIE_MODE_',
+  cookie_mode: 'COOKIE_MODE_', content: 'TEXT_CONTENT_',
 };
 const timestamps = ['last_modified_time', 'record_time'];
 

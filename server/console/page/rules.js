@@ -71,6 +71,7 @@ const rules = {
   B7: 'A caller that reads slowly does not use up the attempt\'s time; without progress for 30 s the call ends with ABORTED.',
   B8: 'With delivery store the service writes the body to a store; the object is visible only when the fetch has succeeded.',
   B9: 'With record_policy, every exchange is written to WARC files; the records are there before the outcome.',
+  B10: 'With text_policy the outcome has the text of the body instead of its bytes; a page becomes Markdown.',
   A1: 'A provider\'s credential is sent only to the origins it is configured for.',
   A2: 'On a 401 from the provider\'s origin the credential is refreshed, and the request is sent again at once, but only once.',
   A3: 'Each credential is refreshed once at a time; fetches with the same rejected token share the refresh.',

@@ -9,6 +9,7 @@ import (
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/fetch/auth"
+	"fetchd/fetch/markdown"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/stores"
@@ -126,6 +127,18 @@ var (
 		pb.EventLevel_EVENT_LEVEL_OUTCOME:     fetch.OutcomeOnly,
 		pb.EventLevel_EVENT_LEVEL_ATTEMPTS:    fetch.Attempts,
 		pb.EventLevel_EVENT_LEVEL_ALL:         fetch.All,
+	}
+	textContents = table[pb.TextContent, markdown.Content]{
+		pb.TextContent_TEXT_CONTENT_UNSPECIFIED: markdown.Marked,
+		pb.TextContent_TEXT_CONTENT_MARKED:      markdown.Marked,
+		pb.TextContent_TEXT_CONTENT_ARTICLE:     markdown.Article,
+	}
+	textFallbacks = table[pb.TextFallback, markdown.Fallback]{
+		pb.TextFallback_TEXT_FALLBACK_UNSPECIFIED:  markdown.NoFallback,
+		pb.TextFallback_TEXT_FALLBACK_MARKED:       markdown.ToMarked,
+		pb.TextFallback_TEXT_FALLBACK_NOSCRIPT:     markdown.ToNoscript,
+		pb.TextFallback_TEXT_FALLBACK_ARTICLE_BODY: markdown.ToArticleBody,
+		pb.TextFallback_TEXT_FALLBACK_SCRIPT:       markdown.Scripted,
 	}
 	cookieModes = table[pb.CookieMode, bool]{
 		pb.CookieMode_COOKIE_MODE_UNSPECIFIED:  false,

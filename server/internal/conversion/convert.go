@@ -16,6 +16,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/markdown"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/badrequest"
 	"fetchd/internal/policies"
@@ -161,6 +162,9 @@ func (p *Prepared) Effective() *pb.FetchRequest {
 		all.stream.Recovery = pb.BodyRecovery_BODY_RECOVERY_NONE
 	}
 	all.setDelivery(r.Delivery, e.store)
+	if r.Text != markdown.Off {
+		all.request.TextPolicy = &pb.TextPolicy{Content: textContents.wire(r.Text)}
+	}
 	all.redirect.MaxRedirects, all.body.MaxErrorBodyBytes = &all.counts[0], &all.counts[1]
 	d, m, t := durations(all.durations[:]), &all.request, &all.timeout
 	effectiveRetry(&all.retry, policy, r.IdempotencyKey, &d)

@@ -13,6 +13,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/markdown"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/policies"
 )
@@ -277,6 +278,7 @@ func outcome(o *fetch.Outcome, r *fetch.Request, last *pb.AttemptFinished) *outc
 	}
 	m, total := &all.outcome, durations(all.total[:])
 	m.Records, m.PolicyReports, m.RateLimits = records(o.Records), policyReports(r), rateLimits(o.RateLimits)
+	m.TextSummary = textSummary(o.Text)
 	if stored := storedObject(o, r); stored != nil {
 		m.Body = &pb.FetchOutcome_StoredObject{StoredObject: stored}
 	} else if o.InlineBody != nil {
@@ -331,6 +333,18 @@ func rateLimits(limits []fetch.RateLimit) (all []*pb.RateLimit) {
 		all = append(all, m)
 	}
 	return all
+}
+
+// textSummary converts what became of a text.
+func textSummary(t *fetch.TextSummary) *pb.TextSummary {
+	if t == nil {
+		return nil
+	}
+	m := &pb.TextSummary{MediaType: t.MediaType, Title: text(t.Title), SizeBytes: t.Bytes, CharacterCount: t.Characters, Truncated: t.Truncated, LeftOut: t.LeftOut}
+	if t.Fallback != markdown.NoFallback {
+		m.Fallback = textFallbacks.wire(t.Fallback)
+	}
+	return m
 }
 
 // OutcomeEvent returns the last event of a fetch.

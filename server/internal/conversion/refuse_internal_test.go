@@ -365,10 +365,27 @@ func badRest() []refused {
 		return func(in *pb.FetchRequest) { in.ContentPolicy = &pb.ContentPolicy{AcceptedMediaTypes: types} }
 	}
 	none := &pb.BodyPolicy{Delivery: &pb.BodyPolicy_None{}}
+	text := func(body *pb.BodyPolicy, p *pb.TextPolicy) func(*pb.FetchRequest) {
+		return func(in *pb.FetchRequest) { in.BodyPolicy, in.TextPolicy = body, p }
+	}
 	integrity := func(p *pb.Integrity) func(*pb.FetchRequest) {
 		return func(in *pb.FetchRequest) { in.Integrity = p }
 	}
 	rows := []refused{
+		{"unknown text content", text(&pb.BodyPolicy{}, &pb.TextPolicy{Content: 99}), []string{"text_policy.content"}},
+		{"text streamed", text(streamed(new(pb.StreamDelivery)), new(pb.TextPolicy)), []string{"text_policy"}},
+		{"text stored", text(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_Store{Store: &pb.StoreDelivery{Store: "x"}}}, new(pb.TextPolicy)), []string{"text_policy"}},
+		{"text digested", text(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_Digest{}}, new(pb.TextPolicy)), []string{"text_policy"}},
+		{"text of no body", text(none, new(pb.TextPolicy)), []string{"text_policy"}},
+		{"text of the rest of a body", text(&pb.BodyPolicy{Delivery: &pb.BodyPolicy_Auto{Auto: &pb.StreamDelivery{ResumePoint: &pb.ResumePoint{OffsetBytes: 1, Validator: `"a"`}}}}, new(pb.TextPolicy)), []string{"text_policy"}},
+		{"text as sent", text(&pb.BodyPolicy{KeepEncoding: true}, new(pb.TextPolicy)), []string{"text_policy"}},
+		{"text in a coding", func(in *pb.FetchRequest) {
+			in.TextPolicy, in.Headers = new(pb.TextPolicy), []*pb.Header{{Name: "Accept-Encoding", Value: "gzip"}}
+		}, []string{"text_policy"}},
+		{"text of a range", func(in *pb.FetchRequest) {
+			in.TextPolicy, in.Headers = new(pb.TextPolicy), []*pb.Header{{Name: "Range", Value: "bytes=0-9"}}
+		}, []string{"text_policy"}},
+		{"text of HEAD", func(in *pb.FetchRequest) { in.TextPolicy, in.Method = new(pb.TextPolicy), "HEAD" }, []string{"text_policy"}},
 		{"-1 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(-1))} }, []string{"redirect_policy.max_redirects"}},
 		{"21 redirects", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{MaxRedirects: new(int32(21))} }, []string{"redirect_policy.max_redirects"}},
 		{"unknown scope", func(in *pb.FetchRequest) { in.RedirectPolicy = &pb.RedirectPolicy{Scope: 99} }, []string{"redirect_policy.scope"}},

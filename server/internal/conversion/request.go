@@ -334,10 +334,11 @@ func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
 func (c *conversion) body(mode Mode) {
 	p := c.in.GetBodyPolicy()
 	c.delivery(p, mode)
+	c.text()
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
 	limit, by := c.limits.MaxBodyBytes, fetch.ByServer
-	if c.out.Delivery == fetch.Inline && limit > fetch.MaxInlineBytes {
-		limit, by = fetch.MaxInlineBytes, fetch.ByService
+	if most := c.out.MaxDeliveredBytes(); limit > most {
+		limit, by = most, fetch.ByService
 	}
 	if c.out.MaxBodyBytes > limit {
 		c.out.MaxBodyBytes, c.out.SetBy.MaxBodyBytes = limit, by
@@ -380,6 +381,32 @@ func (c *conversion) delivery(p *pb.BodyPolicy, mode Mode) {
 	}
 	if _, stream := Delivery(p); stream != nil && !mode.streams {
 		c.Add(c.streamField(), "needs a stream, which this call has not: give inline, digest, none or store, or call Fetch")
+	}
+}
+
+// text reads whether the text of the response is wanted (spec B10). It is in the outcome, so auto is inline.
+func (c *conversion) text() {
+	p := c.in.GetTextPolicy()
+	if p == nil {
+		return
+	}
+	c.out.Text = enum(&c.violations, "text_policy.content", p.GetContent(), textContents)
+	body := c.in.GetBodyPolicy()
+	switch name, stream := Delivery(body); {
+	case name == "" || name == "inline":
+	case name != "auto":
+		c.Add("text_policy", "is set with delivery %s, but a text is complete and in the outcome: give inline, or leave the delivery out", name)
+	case stream.GetResumePoint() != nil:
+		c.Add("text_policy", "is set together with body_policy.auto.resume_point, but a text is made of a whole body: leave resume_point out")
+	}
+	c.out.Delivery = fetch.Inline
+	switch {
+	case c.out.Method == http.MethodHead:
+		c.Add("text_policy", "is set with method HEAD, whose response has no body: use GET")
+	case c.out.Header.Get("Range") != "":
+		c.Add("text_policy", "is set together with a header Range, but a text is made of a whole body: leave Range out")
+	case body.GetKeepEncoding() || c.out.Header.Get("Accept-Encoding") != "":
+		c.Add("text_policy", "is set together with keep_encoding or a header Accept-Encoding, but a text is made of the decoded body: leave both out")
 	}
 }
 

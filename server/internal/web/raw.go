@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -85,10 +86,13 @@ func (a *answer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	if in.EventLevel != pb.EventLevel_EVENT_LEVEL_ATTEMPTS {
 		in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 	}
+	if in.TextPolicy == nil && wantsMarkdown(r.Header) {
+		in.TextPolicy = new(pb.TextPolicy)
+	}
 	if in.BodyPolicy == nil {
 		in.BodyPolicy = new(pb.BodyPolicy)
 	}
-	if in.BodyPolicy.Delivery == nil {
+	if in.BodyPolicy.Delivery == nil && in.TextPolicy == nil {
 		in.BodyPolicy.Delivery = &pb.BodyPolicy_Auto{Auto: new(pb.StreamDelivery)}
 	}
 	a.quotes = false
@@ -173,6 +177,17 @@ func addContentHeaders(in *pb.FetchRequest, sent http.Header) {
 			in.Headers = append(in.Headers, &pb.Header{Name: name, Value: value})
 		}
 	}
+}
+
+// wantsMarkdown reports whether the call names Markdown as a type that it accepts.
+func wantsMarkdown(sent http.Header) bool {
+	for item := range strings.SplitSeq(strings.Join(sent.Values("Accept"), ","), ",") {
+		media, params, err := mime.ParseMediaType(item)
+		if weight, wrong := strconv.ParseFloat(params["q"], 64); err == nil && media == "text/markdown" && (wrong != nil || weight > 0) {
+			return true
+		}
+	}
+	return false
 }
 
 func hasHeader(in *pb.FetchRequest, name string) bool {
@@ -369,7 +384,7 @@ func (a *rawAnswer) finish(o *wire.Outgoing, out *pb.FetchOutcome) error {
 	if a.history {
 		header.Set("Fetchd-Attempts", strings.Join(a.attempts, ", "))
 	}
-	if sum := out.GetBodySummary().GetSha256(); sum != "" && success {
+	if sum := out.GetBodySummary().GetSha256(); sum != "" && success && out.GetTextSummary() == nil { // that of the bytes of the origin
 		header.Set("Fetchd-Sha256", sum)
 	}
 	if a.started { // these are trailers
@@ -399,6 +414,9 @@ func (a *rawAnswer) finish(o *wire.Outgoing, out *pb.FetchOutcome) error {
 // whole sends a body that is in the outcome.
 func (a *rawAnswer) whole(out *pb.FetchOutcome) error {
 	length, known := int64(len(out.GetInlineBody())), true
+	if text := out.GetTextSummary(); text != nil {
+		a.contentType = text.GetMediaType() + "; charset=utf-8"
+	}
 	if r := out.GetResponse(); a.head { // the length of the body that a GET would get
 		length, known = r.GetContentLength(), r.ContentLength != nil && (a.coded || passed(r, "Content-Encoding") == "")
 	}

@@ -33,8 +33,9 @@ def check_size(outcome: contract.FetchOutcome, body: Optional[Body], resume: int
     request."""
     if _KINDS.get(outcome.kind) != "success" or (body is not None and body.begun) or resume:
         return  # Body.ended has compared the size, or the caller may have all of it
-    if len(outcome.inline_body) != outcome.body_summary.size_bytes:
-        raise ContractError(f"the body has {outcome.body_summary.size_bytes} bytes, but {len(outcome.inline_body)} came")
+    size = outcome.text_summary.size_bytes if outcome.HasField("text_summary") else outcome.body_summary.size_bytes
+    if len(outcome.inline_body) != size:
+        raise ContractError(f"the body has {size} bytes, but {len(outcome.inline_body)} came")
 
 
 class Body:

@@ -186,7 +186,9 @@ class Head:
 
     @property
     def encoding(self) -> str:
-        """The charset of Content-Type, or utf-8, unless you set another one."""
+        """The charset of Content-Type, or utf-8, unless you set another one. A text of text_policy is utf-8."""
+        if self._encoding is None and self._outcome is not None and self._outcome.HasField("text_summary"):
+            return "utf-8"
         return self._encoding or charset_of(self.headers.get("content-type", ""))
 
     @encoding.setter

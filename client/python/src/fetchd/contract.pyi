@@ -74,6 +74,8 @@ class FetchRequest(Message):
     @property
     def record_policy(self) -> RecordPolicy: ...
     egress_route: str
+    @property
+    def text_policy(self) -> TextPolicy: ...
 
 class Header(Message):
     name: str
@@ -141,6 +143,9 @@ class BodyPolicy(Message):
     keep_encoding: bool
     max_error_body_bytes: int
     omit_digest: bool
+
+class TextPolicy(Message):
+    content: int
 
 class StreamDelivery(Message):
     max_hold_back_bytes: int
@@ -341,6 +346,17 @@ class FetchOutcome(Message):
     records: Repeated[WarcRecord]
     policy_reports: Repeated[PolicyReport]
     rate_limits: Repeated[RateLimit]
+    @property
+    def text_summary(self) -> TextSummary: ...
+
+class TextSummary(Message):
+    media_type: str
+    title: str
+    size_bytes: int
+    character_count: int
+    truncated: bool
+    left_out: bool
+    fallback: int
 
 class RateLimit(Message):
     name: str

@@ -15,6 +15,7 @@ BodyRecovery = Literal["none", "resume", "restart"]
 OversizeAction = Literal["fail", "truncate"]
 EventLevel = Literal["outcome", "attempts", "all"]
 CookieMode = Literal["none", "within_fetch"]
+TextContent = Literal["marked", "article"]
 ErrorClass = Literal[
     "dns_not_found",
     "dns_failure",
@@ -343,6 +344,15 @@ class RecordPolicy(TypedDict, total=False):
     earlier: EarlierRecord
 
 
+class TextPolicy(TypedDict, total=False):
+    """TextPolicy delivers a page as Markdown, and other text as it is, in UTF-8 (docs/text.md).
+
+    content: How much of a page its text has. Unset means MARKED.
+    """
+
+    content: TextContent
+
+
 class Policies(TypedDict, total=False):
     """FetchRequest says what to fetch and how.
 
@@ -370,6 +380,10 @@ class Policies(TypedDict, total=False):
         fetch leave by it. Empty means the route of the caller's policy, if it has one. A name that
         the policy does not permit is denied with PERMISSION_DENIED, and so is one that does not
         exist.
+    text_policy: Delivers the text of the response instead of its bytes. Unset means the bytes. The
+        text is complete, in FetchOutcome.inline_body, so unset delivery means `inline`, and `auto`
+        delivers the same. Rejected with another delivery, HEAD, a Range header, resume_point and
+        keep_encoding.
     """
 
     redirect_policy: RedirectPolicy
@@ -385,6 +399,7 @@ class Policies(TypedDict, total=False):
     cookie_mode: CookieMode
     record_policy: RecordPolicy
     egress_route: str
+    text_policy: TextPolicy
 
 
 class HttpResponse(TypedDict, total=False):

@@ -1,0 +1,190 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"fetchd/classify"
+	"fetchd/fetch/fault"
+	"fetchd/fetch/markdown"
+	"fetchd/internal/budget"
+	"fetchd/internal/sniff"
+)
+
+// maxTitleBytes limits the title of a page in its summary.
+const maxTitleBytes = 1 << 10
+
+// TextSummary describes a text that was delivered instead of the bytes of a body (spec B10).
+type TextSummary struct {
+	// MediaType is "text/markdown" if a page was converted, else that of the response, without parameters.
+	MediaType string
+	// Title is the title of a page, in one line of at most 1 KiB. It comes from the origin, and may be empty.
+	Title string
+	// Bytes and Characters are the size of the text.
+	Bytes, Characters int64
+	// Truncated reports whether the text, or the body that it was made of, was cut at its limit.
+	Truncated bool
+	// LeftOut reports whether parts of the page were left out that a reader sees.
+	LeftOut bool
+	// Fallback is what the text was taken from instead of the usual place.
+	Fallback markdown.Fallback
+}
+
+// errNotText is the fault of a body that is no text (C1).
+var errNotText = fault.New(classify.ContentType, classify.PhaseTransfer, "not_text")
+
+// toText replaces the whole body in the output by its text (spec B10). It takes time that nothing can
+// interrupt, so pages wait for their turn. The attempt's time limit is paused meanwhile.
+func (a *attempt) toText(o *output) error {
+	m := memory{a}
+	decoding := int64(len(o.kept))
+	if !utf8.Valid(o.kept) { // each byte becomes at most three, in memory that doubles
+		decoding *= 3 * 3
+	}
+	if !m.Grow(budget.Body, decoding) {
+		return fault.OutOfMemory
+	}
+	defer m.Shrink(budget.Body, decoding)
+	contentType := first(a.resp.Header, "Content-Type")
+	source, _, isText := sniff.Text(contentType, o.kept, MaxTextSourceBytes)
+	if !isText {
+		return errNotText
+	}
+	summary := &TextSummary{MediaType: sniff.Media(contentType, o.kept), Truncated: a.body.Truncated}
+	text := source
+	if len(source) > 0 && sniff.IsHTML(summary.MediaType, source) {
+		page, err := a.convert(source)
+		if err != nil {
+			return err
+		}
+		text = page.Text
+		summary.MediaType, summary.Title = "text/markdown", strings.TrimSpace(shorten(page.Title))
+		summary.LeftOut, summary.Fallback = page.LeftOut, page.Fallback
+	}
+	short, whole := sniff.Shorten(text, MaxInlineBytes)
+	if !whole && !a.run.req.Truncate {
+		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "text_size")
+	}
+	summary.Truncated = summary.Truncated || !whole
+	summary.Bytes, summary.Characters = int64(len(short)), int64(utf8.RuneCountInString(short))
+	if !o.replace(short) {
+		return fault.OutOfMemory
+	}
+	a.text = summary
+	return nil
+}
+
+func shorten(title string) string {
+	short, _ := sniff.Shorten(title, maxTitleBytes)
+	return short
+}
+
+// convert converts a page when it is the turn of the caller.
+func (a *attempt) convert(source string) (page markdown.Page, err error) {
+	need, err := markdown.Need(source)
+	if err != nil {
+		return page, fault.New(classify.Undecodable, classify.PhaseTransfer, "text_limit")
+	}
+	m := memory{a}
+	if !m.Grow(budget.Body, need) {
+		return page, fault.OutOfMemory
+	}
+	defer m.Shrink(budget.Body, need)
+	began := time.Now()
+	left := a.limit.Pause(began)
+	turns := &a.run.client.turns
+	err = turns.take(a.run.waitContext(), a.run.req.Caller)
+	if err == nil {
+		page, err = markdown.From(source, a.hop.urlText(), a.run.req.Text)
+		turns.give()
+	}
+	a.resume(began, left)
+	if cause := a.run.cancelCause(); cause != nil {
+		class, reason, _ := a.classOf(classify.PhaseTransfer, cause)
+		return page, fault.New(class, classify.PhaseTransfer, reason)
+	}
+	if err != nil {
+		a.noteError(classify.Internal, classify.PhaseTransfer, fmt.Errorf("convert a page to text: %w", err), nil)
+		return page, fault.New(classify.Internal, classify.PhaseTransfer, "text")
+	}
+	return page, nil
+}
+
+// turns limits the pages that are converted at the same time to half of the cores, because nothing
+// interrupts a conversion. Callers take turns.
+type turns struct {
+	mu      sync.Mutex
+	busy    int
+	waiting []*callerTurns // in the order of their turns
+}
+
+// callerTurns are the conversions of a caller that wait.
+type callerTurns struct {
+	caller string
+	ready  []chan struct{}
+}
+
+// take waits for a turn of the caller. Without an error, give ends it.
+func (t *turns) take(ctx context.Context, caller string) error {
+	t.mu.Lock()
+	if t.busy < max(1, runtime.GOMAXPROCS(0)/2) {
+		t.busy++
+		t.mu.Unlock()
+		return nil
+	}
+	ready := make(chan struct{})
+	i := slices.IndexFunc(t.waiting, func(c *callerTurns) bool { return c.caller == caller })
+	if i < 0 {
+		i = len(t.waiting)
+		t.waiting = append(t.waiting, &callerTurns{caller: caller})
+	}
+	t.waiting[i].ready = append(t.waiting[i].ready, ready)
+	t.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+	}
+	if t.leave(caller, ready) {
+		return context.Cause(ctx)
+	}
+	t.give() // the turn came just now
+	return context.Cause(ctx)
+}
+
+// leave removes what waits no longer, and reports whether it was still waiting.
+func (t *turns) leave(caller string, ready chan struct{}) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, c := range t.waiting {
+		if at := slices.Index(c.ready, ready); c.caller == caller && at >= 0 {
+			if c.ready = slices.Delete(c.ready, at, at+1); len(c.ready) == 0 {
+				t.waiting = slices.Delete(t.waiting, i, i+1)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// give passes the turn on to the next caller.
+func (t *turns) give() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.waiting) == 0 {
+		t.busy--
+		return
+	}
+	next := t.waiting[0]
+	t.waiting = t.waiting[1:]
+	close(next.ready[0])
+	if next.ready = next.ready[1:]; len(next.ready) > 0 {
+		t.waiting = append(t.waiting, next)
+	}
+}
