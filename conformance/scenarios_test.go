@@ -9,12 +9,12 @@ import (
 
 // unseen are class rules that no scenario shows, because an origin cannot cause them.
 var unseen = []string{
-	"N1",             // needs a name server
-	"N3",             // needs an address that does not answer
-	"P4",             // caused by the caller
-	"P5",             // a shutdown of the server
-	"P6",             // a fault of the server
-	"P7",             // the memory of the server
+	"N1",                    // needs a name server
+	"N3",                    // needs an address that does not answer
+	"P4",                    // caused by the caller
+	"P5",                    // a shutdown of the server
+	"P6",                    // a fault of the server
+	"P7",                    // the memory of the server
 	"P8", "B8", "B9", "B10", // the stores and the converter of the server
 }
 

@@ -45,8 +45,11 @@ func isText(media string) bool {
 // IsHTML reports whether a text is HTML. Servers send pages as text/plain, so the start of such a text counts too.
 func IsHTML(media, text string) bool {
 	const start = 512
-	return media == "text/html" || media == "application/xhtml+xml" ||
-		media == "text/plain" && strings.HasPrefix(http.DetectContentType([]byte(text[:min(start, len(text))])), "text/html")
+	if media == "text/plain" {
+		begin := strings.ToLower(strings.TrimSpace(text[:min(start, len(text))]))
+		return strings.HasPrefix(begin, "<") && (strings.Contains(begin, "<html") || strings.HasPrefix(begin, "<!doctype html"))
+	}
+	return media == "text/html" || media == "application/xhtml+xml"
 }
 
 // Text returns a body as UTF-8, at most limit bytes of it, and whether that is all. Bytes that are not valid in

@@ -56,6 +56,9 @@ func outcomeJSON(o *pb.FetchOutcome) (json.RawMessage, error) {
 	if o.GetError() != nil {
 		o.Error.Url = glimpse(o.Error.GetUrl())
 	}
+	if o.GetTextSummary() != nil {
+		o.TextSummary.Title = glimpse(o.TextSummary.GetTitle())
+	}
 	o.Hops = o.GetHops()[max(0, len(o.GetHops())-shownHops):]
 	for _, h := range o.GetHops() {
 		h.Url, h.LocationUrl = glimpse(h.GetUrl()), glimpse(h.GetLocationUrl())

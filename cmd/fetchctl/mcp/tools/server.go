@@ -65,10 +65,9 @@ func (c *Config) Under(maxBytes int64, maxTimeout time.Duration) {
 // tools are the tools of one server.
 type tools struct {
 	Config
-	pages   *cache[*page]
-	robots  *cache[robotsAnswer]
-	slots   chan struct{} // one for each fetch at a time
-	convert chan struct{} // one for each conversion at a time
+	pages  *cache[*page]
+	robots *cache[robotsAnswer]
+	slots  chan struct{} // one for each fetch at a time
 }
 
 // New returns a server with the tools. Run it over a transport of the SDK.
@@ -82,7 +81,7 @@ func New(c Config) *sdk.Server {
 	t := &tools{
 		Config: c,
 		pages:  newCache[*page](pagesKept * c.MaxPageBytes), robots: newCache[robotsAnswer](robotsBytes),
-		slots: make(chan struct{}, fetchesAtOnce), convert: make(chan struct{}, 1),
+		slots: make(chan struct{}, fetchesAtOnce),
 	}
 	server := sdk.NewServer(&sdk.Implementation{Name: "fetchd", Title: "fetchd", Version: version.String()},
 		&sdk.ServerOptions{Logger: c.Logger, Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}, Instructions: instructions})
