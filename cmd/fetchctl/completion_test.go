@@ -15,9 +15,9 @@ func TestCompletion(t *testing.T) {
 	}, map[string][]string{
 		"fetchctl d":                   {"download", "demo"},
 		"fetchctl get --profile d":     {"download"},
-		"fetchctl get --tra":           {"--trace"},
+		"fetchctl get --verb":          {"--verbose"},
 		"fetchctl explain --profile d": {"download"},
-		"fetchctl explain --tra":       nil,
+		"fetchctl explain --verb":      nil,
 		"fetchctl get -o scr":          {"script"},
 		"fetchctl completion f":        {"fish"},
 	})

@@ -30,7 +30,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 	addr := fetchdtest.Start(t, fetchdtest.Options{Fake: script}).Addr
 	commands := [][]string{
-		{"get", "-o", "FILE"}, {"get", "-v", "-o", "FILE"}, {"get", "-i", "-v"}, {"get", "--json", "-o", "FILE"}, {"get", "--trace", "-o", "FILE"},
+		{"get", "-o", "FILE"}, {"get", "-v", "-o", "FILE"}, {"get", "-i", "-v"}, {"get", "--json", "-o", "FILE"},
 		{"download", "-r", "0", "-d", "FOLDER"}, {"download", "--json", "-r", "0", "-d", "FOLDER"},
 	}
 	try := func(n int, args []string) {

@@ -22,8 +22,6 @@ func (c *Command) checkCurl() error {
 		return cli.UsageError("--proto", "is =https, and the URL is not: give an https URL")
 	case c.JSON.events && (c.Quiet || c.Silent):
 		return cli.UsageError("--json", "prints every event, and --quiet prints none: leave out one of them")
-	case c.Trace && c.JSON.events:
-		return cli.UsageError("--trace", "draws on standard error, and --json replaces what is printed there: leave out one of them")
 	case c.Head && c.Request != "" && c.Request != http.MethodHead:
 		return cli.UsageError("-I", "sends HEAD, but -X says "+c.Request+": leave out one of them")
 	}

@@ -41,7 +41,6 @@ type Command struct {
 
 	WARC   *string `name:"warc" group:"Record:" xor:"records" placeholder:"FILE" help:"Append every request and response of the fetch to a WARC file. It is compressed if its name ends in .gz. Not with --server."`
 	Record string  `group:"Record:" xor:"records" placeholder:"NAME" help:"Let the service record every request and response in this store for WARC files. With --server or --stores-file."`
-	Trace  bool    `group:"Record:" help:"Draw attempts, hops and waits to scale on standard error when the fetch has ended."`
 
 	curlFlags
 	service.Origins

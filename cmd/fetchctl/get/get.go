@@ -44,9 +44,7 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 		return service.Fail(ctx, p, c.Server, err)
 	}
 	defer body.discard()
-	rec := c.record()
-	outcome, err := c.fetch(ctx, p, svc, req, body, rec)
-	rec.end(p)
+	outcome, err := c.fetch(ctx, p, svc, req, body)
 	if err == nil {
 		err = c.writeOut(p, &written{outcome, c.URL, cmp.Or(body.file, c.Output)})
 	}
@@ -90,7 +88,7 @@ func (c *Command) restart(req *pb.FetchRequest) {
 }
 
 // fetch runs the call, delivers the body and prints the events.
-func (c *Command) fetch(ctx context.Context, p *cli.Program, svc *service.Service, req *pb.FetchRequest, body *delivery, rec *recording) (*pb.FetchOutcome, error) {
+func (c *Command) fetch(ctx context.Context, p *cli.Program, svc *service.Service, req *pb.FetchRequest, body *delivery) (*pb.FetchOutcome, error) {
 	user := ctx
 	if c.Timeout != nil && *c.Timeout > 0 { // the service refuses others
 		var cancel context.CancelFunc
@@ -111,7 +109,6 @@ func (c *Command) fetch(ctx context.Context, p *cli.Program, svc *service.Servic
 			return nil, lost(err)
 		}
 		past.take(m)
-		rec.take(m)
 		if err := body.take(m); err != nil {
 			return nil, err
 		}

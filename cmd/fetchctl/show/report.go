@@ -37,7 +37,7 @@ func (r *Reporter) Event(m *pb.FetchEvent) {
 		r.Began = m.GetElapsedOffset().AsDuration()
 		r.Progress.say(fmt.Sprintf("attempt %d …", e.AttemptStarted.GetAttempt()))
 	case *pb.FetchEvent_RedirectFollowed:
-		if r.Verbose { // --trace asks for them too
+		if r.Verbose {
 			r.redirect(e.RedirectFollowed)
 		}
 	case *pb.FetchEvent_ResponseStarted:
