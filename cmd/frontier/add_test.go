@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,10 +45,12 @@ func (c *fixture) add(stdin string, args ...string) (got result) {
 func (c *fixture) urls() string {
 	c.t.Helper()
 	var all []string
-	for line := range strings.Lines(c.must("export", "--format", "csv")) {
-		all = append(all, strings.Split(line, ",")[1])
+	for line := range strings.Lines(c.must("export")) {
+		var row struct{ URL string }
+		must(c.t, json.Unmarshal([]byte(line), &row))
+		all = append(all, row.URL)
 	}
-	return strings.Join(all[1:], " ")
+	return strings.Join(all, " ")
 }
 
 func TestAddList(t *testing.T) {
@@ -123,7 +126,7 @@ func TestAddSources(t *testing.T) {
 	diff(t, "errors", "argument:2: URL has the wrong scheme: it has none\n"+
 		dir+`/one\x1b[2J:2: URL has the wrong scheme: it has none`+"\n"+
 		dir+"/map:2: URL has the wrong scheme: it has none\n", got.err)
-	diff(t, "URLs", `http://a.test/1 "http://a.test/2 http://a.test/list1 http://a.test/stdin http://a.test/list2 http://a.test/map`, c.urls())
+	diff(t, "URLs", `http://a.test/1 http://a.test/2,3 http://a.test/list1 http://a.test/stdin http://a.test/list2 http://a.test/map`, c.urls())
 }
 
 // Bad lines keep their numbers in later batches, and a hundred of them are reported.

@@ -158,7 +158,6 @@ func TestUsage(t *testing.T) {
 		{"crawl with a negative limit", []string{"crawl", "--max-depth=-1", page}, "--max-depth: is negative: give 0 or more"},
 		{"retry what was fetched in the future", []string{"retry", "--fetched-before=-1h"}, "--fetched-before: -1h0m0s is negative: give a duration such as 168h, or 0s for all"},
 		{"retry an age without a unit", []string{"retry", "--fetched-before", "7"}, `--fetched-before: "7" has no unit: did you mean 7s?`},
-		{"export another format", []string{"export", "--format", "xml"}, `--format must be one of "jsonl","csv"`},
 		{"export something else", []string{"export", "--what", "hosts"}, `--what must be one of "urls","fetches"`},
 		{"pause a path", []string{"pause", "example.org/a"}, `HOST: "example.org/a" is not a host: give one such as example.org`},
 		{"pause a bad host", []string{"pause", "exa mple.org"}, "HOST: URL has a bad host: it has a character that is not allowed in a host name"},

@@ -13,11 +13,10 @@ func TestCompletion(t *testing.T) {
 		got := runWith(t.Context(), strings.NewReader(""), nil, args...)
 		return got.code, got.out, got.err
 	}, map[string][]string{
-		"frontier comp":              {"completion"},
-		"frontier export --format c": {"csv"},
-		"frontier export --what=f":   {"fetches"},
-		"frontier add -i scr":        {"script"},
-		"frontier why --form":        nil,
-		"frontier completion f":      {"fish"},
+		"frontier comp":            {"completion"},
+		"frontier export --what=f": {"fetches"},
+		"frontier add -i scr":      {"script"},
+		"frontier why --wha":       nil,
+		"frontier completion f":    {"fish"},
 	})
 }

@@ -143,7 +143,7 @@ func TestPasswordInTheWrongPlace(t *testing.T) {
 		{"why", "postgres://u:secret@h/d"},
 		{"pause", "postgres://u:secret@h/d"},
 		{"pause", "u:secret@h"},
-		{"export", "--format", "postgres://u:secret@h/d"},
+		{"export", "--what", "postgres://u:secret@h/d"},
 		{"set", "h", "--max-in-flight", "postgres://u:secret@h/d"},
 		{"add", "-i", "/no/postgres://u:secret@h/d"},
 	} {

@@ -5,7 +5,7 @@
 //	frontier status    count URLs and hosts
 //	frontier why URL   show why a URL is not being fetched now
 //	frontier retry     try failed URLs again, or fetch old ones again
-//	frontier export    write the URLs or the fetches as JSON lines or CSV
+//	frontier export    write the URLs or the fetches as JSON lines
 //	frontier pause     start no more fetches, of the whole crawl or of one host
 //	frontier resume    end a pause
 //	frontier set       set the delay or the number of fetches at once of one host
@@ -52,7 +52,7 @@ type grammar struct {
 	Migrate migrateCmd       `cmd:"" help:"Bring the database to the schema of this version."`
 	Prune   pruneCmd         `cmd:"" help:"Delete old outcomes, URLs and hosts."`
 	Robots  robotsCmd        `cmd:"" help:"Show the robots.txt of a host, or have it fetched again."`
-	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines or CSV."`
+	Export  exportCmd        `cmd:"" help:"Write the URLs or the fetches as JSON lines."`
 	Pause   pauseCmd         `cmd:"" help:"Start no more fetches, of the whole crawl or of one host."`
 	Resume  resumeCmd        `cmd:"" help:"End a pause."`
 	Set     setCmd           `cmd:"" help:"Set the delay or the number of fetches at once of one host."`

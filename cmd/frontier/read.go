@@ -197,7 +197,6 @@ func (c *robotsCmd) urls(host string) ([]string, error) {
 // exportCmd is "frontier export".
 type exportCmd struct {
 	database
-	Format string `enum:"jsonl,csv" default:"jsonl" help:"jsonl (one JSON object per line) or csv. Default: jsonl."`
 	What   string `enum:"urls,fetches" default:"urls" help:"urls (each URL with its state) or fetches (each recorded fetch). Default: urls."`
 	Output string `short:"o" placeholder:"FILE" help:"Write to FILE instead of standard output. FILE appears when it is complete."`
 }
@@ -210,9 +209,9 @@ func (c *exportCmd) run(ctx context.Context, a *app) int {
 		}
 		defer out.Discard()
 		if c.What == "fetches" {
-			err = show.Fetches(out, c.Format, s.Fetches(ctx))
+			err = show.Fetches(out, s.Fetches(ctx))
 		} else {
-			err = show.URLs(out, c.Format, s.URLs(ctx))
+			err = show.URLs(out, s.URLs(ctx))
 		}
 		if err != nil {
 			return err

@@ -114,7 +114,7 @@ func TestHostile(t *testing.T) {
 		{"add", "--db", db, "--input", list},
 		{"crawl", "--db", db, "--server", s.GRPC, "--warc", "archive", "--outcomes", "-", "--delay", "1ms", "--accept", "any", "--max-url-retries", "0", "--ignore-robots",
 			"--keep-header", "X-A", "--log-level", "debug"},
-		{"export", "--db", db, "--what", "fetches"}, {"export", "--db", db, "--format", "csv", "--what", "fetches"}, {"export", "--db", db},
+		{"export", "--db", db, "--what", "fetches"}, {"export", "--db", db},
 		{"status", "--db", db, "--classes"}, {"why", "--db", db, urls[0]},
 	} {
 		wantClean(ctx, t, rig.Program("frontier"), args...)

@@ -2,65 +2,39 @@ package show
 
 import (
 	"cmp"
-	"encoding/csv"
-	"fmt"
 	"io"
 	"iter"
-	"reflect"
-	"strings"
 	"time"
 
 	"fetchd/frontier/store"
-	"fetchd/internal/cli"
 	"fetchd/internal/jsontext"
 )
 
-// URLs writes URLs in a format, jsonl or csv.
-func URLs(out io.Writer, format string, all iter.Seq2[store.URL, error]) error {
-	return export(out, format, all, urlRowOf)
+// URLs writes URLs as JSON lines.
+func URLs(out io.Writer, all iter.Seq2[store.URL, error]) error {
+	return export(out, all, urlRowOf)
 }
 
-// Fetches writes recorded fetches in a format, jsonl or csv.
-func Fetches(out io.Writer, format string, all iter.Seq2[store.FetchRow, error]) error {
-	return export(out, format, all, fetchRowOf)
+// Fetches writes recorded fetches as JSON lines.
+func Fetches(out io.Writer, all iter.Seq2[store.FetchRow, error]) error {
+	return export(out, all, fetchRowOf)
 }
 
-// export writes all rows in a format.
-func export[S, R any](out io.Writer, format string, all iter.Seq2[S, error], rowOf func(S) R) error {
-	write := jsontext.NewEncoder(out).Encode
-	w := csv.NewWriter(out)
-	if format == "csv" {
-		if err := w.Write(columnsOf(reflect.TypeFor[R]())); err != nil {
-			return err
-		}
-		write = func(row any) error { return w.Write(tame(cellsOf(row))) }
-	}
+// export writes all rows.
+func export[S, R any](out io.Writer, all iter.Seq2[S, error], rowOf func(S) R) error {
+	lines := jsontext.NewEncoder(out)
 	for s, err := range all {
 		if err != nil {
 			return err
 		}
-		if err := write(rowOf(s)); err != nil {
+		if err := lines.Encode(rowOf(s)); err != nil {
 			return err
 		}
 	}
-	w.Flush()
-	return w.Error()
+	return nil
 }
 
-// tame makes cells safe for a terminal, and adds ' to what a spreadsheet would read as a formula,
-// in place. A leading tab or line end has been escaped by then.
-// https://owasp.org/www-community/attacks/CSV_Injection
-func tame(cells []string) []string {
-	for i, cell := range cells {
-		cells[i] = cli.Escape(cell)
-		if cell != "" && strings.IndexByte("=+-@", cell[0]) >= 0 {
-			cells[i] = "'" + cells[i]
-		}
-	}
-	return cells
-}
-
-// Timestamp is a shown time: RFC 3339 in UTC, or null or an empty cell if it is zero.
+// Timestamp is a shown time: RFC 3339 in UTC, or null if it is zero.
 type Timestamp struct{ time.Time }
 
 // MarshalJSON implements json.Marshaler.
@@ -68,15 +42,7 @@ func (t Timestamp) MarshalJSON() ([]byte, error) {
 	if t.IsZero() {
 		return []byte("null"), nil
 	}
-	return []byte(`"` + t.String() + `"`), nil
-}
-
-// String returns the time as a cell.
-func (t Timestamp) String() string {
-	if t.IsZero() {
-		return ""
-	}
-	return Stamp(t.Time)
+	return []byte(`"` + Stamp(t.Time) + `"`), nil
 }
 
 // Stamp formats a time: RFC 3339 in UTC with milliseconds.
@@ -144,7 +110,7 @@ type fetchRow struct {
 	WARCPayloadDigest string `json:"warc_payload_digest"`
 }
 
-// headers are the kept headers of a fetch as JSON: an object, or an empty cell if there are none.
+// headers are the kept headers of a fetch as JSON: an object, or an empty text if there are none.
 type headers string
 
 // MarshalJSON implements json.Marshaler.
@@ -159,23 +125,4 @@ func fetchRowOf(f store.FetchRow) fetchRow {
 		WARCFile: f.Archived.File, WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: f.Archived.RecordID,
 		WARCDate: f.Archived.Date, WARCPayloadDigest: f.Archived.PayloadDigest,
 	}
-}
-
-// columnsOf returns the columns of a row type, which are its JSON names.
-func columnsOf(row reflect.Type) []string {
-	var names []string
-	for field := range row.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		names = append(names, name)
-	}
-	return names
-}
-
-// cellsOf returns the fields of a row as text.
-func cellsOf(row any) []string {
-	var cells []string
-	for _, value := range reflect.ValueOf(row).Fields() {
-		cells = append(cells, fmt.Sprint(value.Interface()))
-	}
-	return cells
 }
