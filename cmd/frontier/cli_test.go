@@ -135,7 +135,6 @@ func TestUsage(t *testing.T) {
 		{"add a sitemap that is not there", []string{"add", "--sitemap", "/no/map"}, "--sitemap: stat /no/map: no such file"},
 		{"add a folder", []string{"add", "-i", "/"}, "--input: / is a directory"},
 		{"standard input twice", []string{"add", "-i", "-", "--sitemap", "-"}, "standard input can be read only once"},
-		{"watch classes", []string{"status", "--watch", "--classes"}, "--classes: reads the whole table each time: remove --watch"},
 		{"why nothing", []string{"why"}, `expected "<url>"`},
 		{"why without a scheme", []string{"why", "example.org"}, `URL: "example.org" has no scheme: did you mean https://example.org?`},
 		{"why of another scheme", []string{"why", "ftp://example.org/"}, `URL: "ftp://example.org/" is not usable: URL has the wrong scheme: it is neither http nor https: give a complete URL, such as https://example.org/`},

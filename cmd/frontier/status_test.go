@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"fetchd/cmd/frontier/show"
 	"fetchd/frontier/store"
-	"fetchd/internal/cli"
 )
 
 // busy returns a crawl with a URL in each status.
@@ -114,55 +110,4 @@ func TestStatusClasses(t *testing.T) {
 	if got, want := c.must("status", "--classes", "--json"), `"classes":{"":{"failed":0,"dead":1},"dns_not_found":{"failed":0,"dead":1},"http_server_error":{"failed":1,"dead":1}}}`; !strings.HasSuffix(got, want+"\n") {
 		t.Errorf("status --classes --json = %q, want %q at its end", got, want)
 	}
-}
-
-func TestStatusWatch(t *testing.T) {
-	t.Parallel()
-	c := newCrawl(t)
-	c.must("pause")
-	synctest.Test(t, func(t *testing.T) {
-		started := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		got := runWith(ctx, strings.NewReader(""), nil, "status", "--watch", "--db", c.db)
-		if got.code != cli.ExitInterrupted || got.err != "" {
-			t.Errorf("exit status %d, %q; want %d and nothing", got.code, got.err, cli.ExitInterrupted)
-		}
-		want := ""
-		for n := range 3 {
-			want += show.Stamp(started.Add(time.Duration(n)*watchEvery)) + " pending 0, fetching 0, fetched 0, failed 0, dead 0; " +
-				"hosts due 0, waiting 0, in flight 0, blocked 0, paused 0; the crawl is paused\n"
-		}
-		diff(t, "output", want, got.out)
-	})
-}
-
-func TestStatusWatchJSON(t *testing.T) {
-	t.Parallel()
-	c := newCrawl(t)
-	once := c.must("status", "--json")
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		got := runWith(ctx, strings.NewReader(""), nil, "status", "--watch", "--json", "--db", c.db)
-		diff(t, "output", once+once, got.out)
-	})
-}
-
-func TestStatusWatchOnTerminal(t *testing.T) {
-	t.Parallel()
-	c := newCrawl(t)
-	once := c.must("status")
-	c.store(func(s store.Store) error {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			var out bytes.Buffer
-			if err := new(statusCmd).watch(ctx, &out, s, true); err == nil {
-				t.Error("watch = nil, want what ended it")
-			}
-			diff(t, "output", once+"\x1b[14A\r\x1b[J"+once, out.String())
-		})
-		return nil
-	})
 }

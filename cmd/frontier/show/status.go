@@ -258,22 +258,6 @@ func (n *Status) Table() string {
 	return b.String()
 }
 
-// Line formats the counts for a log.
-func (n *Status) Line() string {
-	text := fmt.Sprintf("pending %d, fetching %d, fetched %d, failed %d, dead %d; hosts due %d, waiting %d, in flight %d, blocked %d, paused %d",
-		n.URLs.Pending, n.URLs.Fetching, n.URLs.Fetched, n.URLs.Failed, n.URLs.Dead,
-		n.Hosts.Due, n.Hosts.Waiting, n.Hosts.InFlight, n.Hosts.Blocked, n.Hosts.Paused) + Deferred(n.Waiting["robots_unreachable"], n.Origins.Deferred)
-	for _, w := range n.Workers {
-		if w.Vanished {
-			text += "; worker " + cli.Escape(w.Name) + " has vanished"
-		}
-	}
-	if n.Paused {
-		text += "; the crawl is paused"
-	}
-	return text
-}
-
 // Deferred says how many URLs wait for an unreachable robots.txt, if any does.
 func Deferred(urls, origins int64) string {
 	if origins == 0 {
