@@ -4,7 +4,7 @@
 //	fetchctl download      fetch many URLs into files, and continue an interrupted run
 //	fetchctl warc          index and check WARC files
 //	fetchctl explain       show what would be decided, and by which rule
-//	fetchctl mcp           give a language model tools that fetch
+//	fetchctl mcp           give a language model a tool that fetches
 //	fetchctl demo          run the rules against an origin that misbehaves
 //
 // It only uses the API, fetchd.v1.FetchService. Without --server it runs the service inside
@@ -54,7 +54,7 @@ type grammar struct {
 	Download download.Command `cmd:"" help:"Fetch many URLs into files, several at once, and continue an interrupted run."`
 	Warc     warctool.Command `cmd:"" help:"Index and check WARC files."`
 	Explain  explain.Command  `cmd:"" help:"Show what would be decided for an observation, and by which rule. Nothing is fetched."`
-	Mcp      mcp.Command      `cmd:"" name:"mcp" help:"Give a language model tools that fetch: a server of the Model Context Protocol on standard input and output."`
+	Mcp      mcp.Command      `cmd:"" name:"mcp" help:"Give a language model a tool that fetches: a server of the Model Context Protocol on standard input and output."`
 	Demo     demo.Command     `cmd:"" help:"Run the rules against an origin that misbehaves, and check what both sides saw."`
 	Version  kong.VersionFlag `short:"V" help:"Print the version and exit."`
 

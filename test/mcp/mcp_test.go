@@ -61,7 +61,7 @@ func TestInspector(t *testing.T) {
 	o := rig.Origin(t)
 	_, port, _ := strings.Cut(o.Addr("http"), ":")
 	flags := []string{"--egress-allow-cidr=127.0.0.0/8", "--egress-allow-port=" + port}
-	if got := inspect(t, flags, "tools/list"); len(got.Tools) != 2 {
+	if got := inspect(t, flags, "tools/list"); len(got.Tools) != 1 {
 		t.Errorf("tools %+v", got.Tools)
 	}
 	fetch := func(args ...string) []string {

@@ -1,4 +1,4 @@
-// Package mcp gives a language model tools that fetch. It is what "fetchctl mcp" does.
+// Package mcp gives a language model a tool that fetches. It is what "fetchctl mcp" does.
 package mcp
 
 import (

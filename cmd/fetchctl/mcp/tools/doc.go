@@ -1,8 +1,7 @@
 // Package tools offers fetches to language models, as tools of the Model Context Protocol.
 //
-// [New] returns a server with two tools. "fetch" fetches a page and returns a window of its text;
-// HTML becomes Markdown. "explain" asks the service what it would decide about a failure. The
-// server is a client of fetchd like any other: it uses only the API.
+// [New] returns a server with one tool. "fetch" fetches a page and returns a window of its text;
+// HTML becomes Markdown. The server is a client of fetchd like any other: it uses only the API.
 //
 // # Limits of the model
 //

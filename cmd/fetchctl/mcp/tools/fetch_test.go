@@ -230,7 +230,7 @@ func TestRobots(t *testing.T) {
 }
 
 // TestRequeue: a client that calls a tool again, if the result says that a later fetch may succeed, gets
-// every page. The tools send no POST, and explain says that one is not to be sent again.
+// every page.
 func TestRequeue(t *testing.T) {
 	t.Parallel()
 	o, r := testrig.Origin(t), start(t, Config{Structured: true, IgnoreRobots: true}, nil)
@@ -242,12 +242,6 @@ func TestRequeue(t *testing.T) {
 		}
 		if got := len(o.Requests(fault[:3])); calls != 2 || got != 4 {
 			t.Errorf("%s: %d calls and %d requests, want 2 and 4", fault, calls, got)
-		}
-	}
-	for _, failure := range []map[string]any{{"status": 503}, {"fault": "connection_reset"}, {"fault": "body_interrupted"}, {"status": 429}} {
-		failure["method"] = http.MethodPost
-		if got := r.call(t, "explain", failure).all; strings.Contains(got, "may succeed") || !strings.Contains(got, "not sent again, because it may have taken effect") {
-			t.Errorf("%v: %q, want that the request is not sent again", failure, got)
 		}
 	}
 }
@@ -486,10 +480,8 @@ func TestTextOnly(t *testing.T) {
 	o := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("text")) })
 	for _, on := range []bool{false, true} {
 		r := start(t, Config{Structured: on, IgnoreRobots: true}, nil)
-		for tool, arguments := range map[string]map[string]any{"fetch": {"url": o.URL}, "explain": {"status": 503}} {
-			if got := r.call(t, tool, arguments); (got.StructuredContent != nil) != on || got.texts[0] == "" {
-				t.Errorf("structured %t: %+v", on, got)
-			}
+		if got := r.call(t, "fetch", map[string]any{"url": o.URL}); (got.StructuredContent != nil) != on || got.texts[0] == "" {
+			t.Errorf("structured %t: %+v", on, got)
 		}
 	}
 }
@@ -500,7 +492,6 @@ func TestCancel(t *testing.T) {
 	arrived, left := make(chan struct{}), make(chan struct{})
 	o := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/page" {
-			http.NotFound(w, r)
 			return
 		}
 		close(arrived)
@@ -517,7 +508,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("%+v, %v; want %v", result, err, context.Canceled)
 	}
 	<-left
-	if got := r.call(t, "explain", map[string]any{"status": 404}); got.IsError {
+	if got := r.call(t, "fetch", map[string]any{"url": o.URL + "/next"}); got.IsError {
 		t.Errorf("the next call: %s", got.all)
 	}
 }

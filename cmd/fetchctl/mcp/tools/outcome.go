@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"fetchd/client"
 	"fetchd/cmd/fetchctl/show"
 	"fetchd/fetch/markdown"
 	pb "fetchd/gen/fetchd/v1"
@@ -121,9 +120,6 @@ func failed(subject string, o *pb.FetchOutcome) *sdk.CallToolResult {
 
 // later says whether a later fetch may succeed.
 func later(e *pb.FetchError) string {
-	if client.MayHaveTakenEffect(e) {
-		return fmt.Sprintf("The request is %v.", client.ErrNotIdempotent)
-	}
 	if !e.GetRetryable() {
 		return "A later fetch of the same URL is not expected to succeed."
 	}
