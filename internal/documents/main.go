@@ -1,6 +1,5 @@
 // Command documents writes what the code knows about outcomes and rules: docs/outcomes.md, or with the argument
-// "rules.js" the sentences for the console. With "surface" it lists the public names that only the code has, for docs/surface.txt,
-// and with "man PROGRAM DATE" it writes a man page.
+// "rules.js" the sentences for the console. With "surface" it lists the public names that only the code has, for docs/surface.txt.
 package main
 
 import (
@@ -49,9 +48,6 @@ func write(text string, err error) error {
 }
 
 func run() error {
-	if len(os.Args) == 4 && os.Args[1] == "man" {
-		return write(man(os.Args[2], os.Args[3]))
-	}
 	switch strings.Join(os.Args[1:], " ") {
 	case "rules.js":
 		return writeRulesScript()

@@ -41,7 +41,7 @@ func programLines(folder string) (lines []string, err error) {
 // commandLines returns what the help of a command shows, and that of the commands below it. Flags that a command above
 // it has are left out.
 func commandLines(folder string, above []string, command ...string) (lines []string, _ error) {
-	h, err := readHelp(100, filepath.Join(folder, command[0]), command[1:]...)
+	h, err := readHelp(filepath.Join(folder, command[0]), command[1:]...)
 	if err != nil {
 		return nil, err
 	}
