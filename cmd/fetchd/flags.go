@@ -122,9 +122,6 @@ type commandLine struct {
 		Report struct {
 			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
 		} `cmd:"" help:"Sum up what policies in mode report would have denied, by policy and host, with the lines that would permit it."`
-		Usage struct {
-			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
-		} `cmd:"" help:"Sum up fetches, attempts and bytes by day, caller and policy."`
 	} `cmd:"" help:"Tools for --policies-file."`
 	Completion cli.Completion `cmd:"" ownflags:"" help:"Print a completion script for bash, zsh or fish."`
 }

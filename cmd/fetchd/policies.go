@@ -127,23 +127,21 @@ func (l *live) setCallers(names []string) {
 	}
 }
 
-// logLine has the keys of the service's log that the tools read.
+// logLine has the keys of the service's log that the report reads.
 type logLine struct {
-	Time, Msg, Caller, Policy, Route, Reason, Host, Target string
+	Msg, Caller, Policy, Reason, Host, Target string
 
-	Changed  []string
-	Rule     string `json:"policy_rule"`
-	Count    int
-	Attempts int64 `json:"attempt_count"`
-	Bytes    int64 `json:"body_bytes"`
+	Changed []string
+	Rule    string `json:"policy_rule"`
+	Count   int
 }
 
 // maxLogLine limits a line of a log. The service writes shorter ones.
 const maxLogLine = 1 << 20
 
-// readLog reads a log in JSON and prints what report makes of it. Lines of other programs are left out, but a file
-// without any line of the service is an error.
-func (p *program) readLog(name string, report func(lines func(yield func(*logLine) bool), out io.Writer) error) error {
+// readLog passes on the lines of a log in JSON. Lines of other programs are left out, but a file without any line of
+// the service is an error.
+func readLog(name string, take func(*logLine)) error {
 	var in io.Reader = os.Stdin
 	if name != "-" {
 		file, err := os.Open(name)
@@ -153,47 +151,44 @@ func (p *program) readLog(name string, report func(lines func(yield func(*logLin
 		defer func() { _ = file.Close() }()
 		in = file
 	}
-	scanner, known := bufio.NewScanner(in), 0
+	scanner, known := bufio.NewScanner(in), false
 	scanner.Buffer(nil, maxLogLine)
-	err := report(func(yield func(*logLine) bool) {
-		for scanner.Scan() {
-			var line logLine
-			if json.Unmarshal(scanner.Bytes(), &line) != nil || line.Msg == "" {
-				continue
-			}
-			if known++; !yield(&line) {
-				return
-			}
+	for scanner.Scan() {
+		var line logLine
+		if json.Unmarshal(scanner.Bytes(), &line) == nil && line.Msg != "" {
+			known = true
+			take(&line)
 		}
-	}, p.stdout)
+	}
 	switch {
-	case err != nil:
-		return err
 	case scanner.Err() != nil:
 		return unusable(fmt.Errorf("%s: %w", name, scanner.Err()))
-	case known == 0:
+	case !known:
 		return unusable(fmt.Errorf("%s: has no line of the service in JSON: run it with --log-format json", name))
 	}
 	return nil
 }
 
-// reportPolicies sums up the lines "policy would deny" since the policies were read.
-func reportPolicies(lines func(yield func(*logLine) bool), out io.Writer) error {
+// reportPolicies sums up the lines "policy would deny" of a log since the policies were read.
+func reportPolicies(name string, out io.Writer) error {
 	type denial struct{ policy, host, reason, rule, target string }
 	counts, callers := make(map[denial]int), make(map[denial]map[string]bool)
-	for line := range lines {
+	err := readLog(name, func(line *logLine) {
 		if line.Msg == "serving" || line.Msg == "reloaded" && slices.Contains(line.Changed, "policies-file") {
 			clear(counts) // what was denied before says nothing about the policies of now
 			clear(callers)
 		}
 		if line.Msg != "policy would deny" {
-			continue
+			return
 		}
 		d := denial{line.Policy, line.Host, line.Reason, line.Rule, line.Target}
 		if counts[d] += max(line.Count, 1); callers[d] == nil {
 			callers[d] = make(map[string]bool)
 		}
 		callers[d][line.Caller] = true
+	})
+	if err != nil {
+		return err
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "POLICY\tHOST\tREASON\tRULE\tTIMES\tCALLERS\tTO PERMIT IT")
@@ -243,29 +238,4 @@ func permitting(reason, host, rule, target string) string {
 	default:
 		return "change " + key + " in request"
 	}
-}
-
-// reportUsage sums up the lines "fetch finished".
-func reportUsage(lines func(yield func(*logLine) bool), out io.Writer) error {
-	type user struct{ day, caller, policy, route string }
-	type sum struct{ fetches, attempts, bytes int64 }
-	sums := make(map[user]sum)
-	for line := range lines {
-		if line.Msg != "fetch finished" {
-			continue
-		}
-		day, _, _ := strings.Cut(line.Time, "T")
-		u := user{day, line.Caller, line.Policy, line.Route}
-		s := sums[u]
-		sums[u] = sum{s.fetches + 1, s.attempts + line.Attempts, s.bytes + line.Bytes}
-	}
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "DAY\tCALLER\tPOLICY\tROUTE\tFETCHES\tATTEMPTS\tBYTES")
-	for _, u := range slices.SortedFunc(maps.Keys(sums), func(a, b user) int {
-		return cmp.Or(cmp.Compare(a.day, b.day), cmp.Compare(a.caller, b.caller), cmp.Compare(a.policy, b.policy), cmp.Compare(a.route, b.route))
-	}) {
-		s := sums[u]
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", u.day, u.caller, u.policy, u.route, s.fetches, s.attempts, s.bytes)
-	}
-	return t.Flush()
 }

@@ -67,9 +67,7 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 	case s.command == "policies check <file>":
 		return s.checkPolicies(p.stdout)
 	case s.command == "policies report <file>":
-		return p.readLog(s.Policies.Report.Log, reportPolicies)
-	case s.command == "policies usage <file>":
-		return p.readLog(s.Policies.Usage.Log, reportUsage)
+		return reportPolicies(s.Policies.Report.Log, p.stdout)
 	case s.command == "egress-check <url>":
 		cli.WarnVariables(p.stderr, "fetchd", s.strays)
 		return egressCheck(ctx, s, p.stdout)
