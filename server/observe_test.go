@@ -154,7 +154,6 @@ func TestMetrics(t *testing.T) {
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="Fetch",` + method + `,grpc_type="server_stream"}`:   1,
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`:      1,
 		`grpc_server_handled_total{grpc_code="OK",grpc_method="FetchMany",` + method + `,grpc_type="bidi_stream"}`: 1,
-		`grpc_server_handling_seconds_count{grpc_method="FetchUnary",` + method + `,grpc_type="unary"}`:            1,
 	})
 	o.mustUnary(toStore(o.request("/s/k/200:size=10"), "open", "k"))
 	o.mustUnary(toStore(o.request("/s/k/200:size=10"), "bucket", "k"))

@@ -21,14 +21,11 @@ import (
 	"fetchd/fetch"
 )
 
-// calls counts the calls of gRPC and their messages, with the names and labels that
-// go-grpc-middleware's metrics have. It is an [interceptors.ServerReportable].
-//
-// The series of a method are looked up once for each call and not for each message.
+// calls counts the calls of gRPC, with the names and labels that go-grpc-middleware's metrics have. It is an
+// [interceptors.ServerReportable].
 type calls struct {
-	started, received, sent, handled *prometheus.CounterVec
-	seconds                          *prometheus.HistogramVec
-	methods                          sync.Map // of *methodCalls, by methodName
+	started, handled *prometheus.CounterVec
+	methods          sync.Map // of *methodCalls, by methodName
 }
 
 // methodName identifies a method.
@@ -39,9 +36,10 @@ type methodName struct {
 
 // methodCalls has the series of one method. It is the [interceptors.Reporter] of all its calls.
 type methodCalls struct {
-	started, received, sent prometheus.Counter
-	handled                 []prometheus.Counter // by code
-	seconds                 prometheus.Observer
+	interceptors.NoopReporter // messages are not counted
+
+	started prometheus.Counter
+	handled []prometheus.Counter // by code
 }
 
 func newCalls(series promauto.Factory) *calls {
@@ -50,12 +48,8 @@ func newCalls(series promauto.Factory) *calls {
 		return series.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &calls{
-		started:  counter("grpc_server_started_total", "Calls that were started.", labels...),
-		handled:  counter("grpc_server_handled_total", "Calls that have ended, by code.", append(labels, "grpc_code")...),
-		received: counter("grpc_server_msg_received_total", "Messages that were received from callers.", labels...),
-		sent:     counter("grpc_server_msg_sent_total", "Messages that were sent to callers.", labels...),
-		seconds: series.NewHistogramVec(prometheus.HistogramOpts{Name: "grpc_server_handling_seconds",
-			Help: "Time from the start of a call to its end.", Buckets: buckets}, labels),
+		started: counter("grpc_server_started_total", "Calls that were started.", labels...),
+		handled: counter("grpc_server_handled_total", "Calls that have ended, by code.", append(labels, "grpc_code")...),
 	}
 }
 
@@ -66,12 +60,7 @@ func (c *calls) of(name methodName) *methodCalls {
 		return m
 	}
 	labels := []string{string(name.typ), name.service, name.method}
-	m := &methodCalls{
-		started:  c.started.WithLabelValues(labels...),
-		received: c.received.WithLabelValues(labels...),
-		sent:     c.sent.WithLabelValues(labels...),
-		seconds:  c.seconds.WithLabelValues(labels...),
-	}
+	m := &methodCalls{started: c.started.WithLabelValues(labels...)}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		m.handled = append(m.handled, c.handled.WithLabelValues(append(labels, code.String())...))
 	}
@@ -106,7 +95,7 @@ func (c *calls) ServerReporter(ctx context.Context, meta interceptors.CallMeta) 
 }
 
 // PostCall implements interceptors.Reporter.
-func (m *methodCalls) PostCall(err error, took time.Duration) {
+func (m *methodCalls) PostCall(err error, _ time.Duration) {
 	st, ok := status.FromError(err)
 	if !ok {
 		st = status.FromContextError(err)
@@ -116,21 +105,6 @@ func (m *methodCalls) PostCall(err error, took time.Duration) {
 		code = codes.Unknown
 	}
 	m.handled[code].Inc()
-	m.seconds.Observe(took.Seconds())
-}
-
-// PostMsgSend implements interceptors.Reporter.
-func (m *methodCalls) PostMsgSend(_ any, err error, _ time.Duration) {
-	if err == nil {
-		m.sent.Inc()
-	}
-}
-
-// PostMsgReceive implements interceptors.Reporter.
-func (m *methodCalls) PostMsgReceive(_ any, err error, _ time.Duration) {
-	if err == nil {
-		m.received.Inc()
-	}
 }
 
 const (
