@@ -156,7 +156,6 @@ func TestOutputFails(t *testing.T) {
 		{"get", "--json", "-o", os.DevNull, o.URL("http", "/s/json/200")},
 		{"explain", "--status", "503"},
 		{"explain", "--json", "--status", "503"},
-		{"demo", "--list"},
 	} {
 		var told strings.Builder
 		if got := fetchctl(t.Context(), args, env, cli.Streams{In: strings.NewReader(""), Out: failingWriter{}, Err: &told}); got != cli.ExitOutput {

@@ -24,8 +24,7 @@ import (
 
 // Command is the command "fetchctl demo".
 type Command struct {
-	List  bool   `xor:"what" help:"List the scenarios with their rules and exit."`
-	Break string `xor:"what" placeholder:"RULE" help:"Run the scenarios about this rule against an origin that gives the rule no occasion to apply. The demo must then fail."`
+	Break string `placeholder:"RULE" help:"Run the scenarios about this rule against an origin that gives the rule no occasion to apply. The demo must then fail."`
 }
 
 // Run runs the demo and returns the exit code.
@@ -33,9 +32,6 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) int {
 	all, err := demoScenarios()
 	if err != nil {
 		return service.Fail(ctx, p, "", err)
-	}
-	if c.List {
-		return listScenarios(ctx, p, all)
 	}
 	chosen := all
 	if c.Break != "" {
@@ -157,15 +153,6 @@ func (d *demo) summary() int {
 		return cli.ExitFailed
 	}
 	return cli.ExitOK
-}
-
-// listScenarios prints the scenarios with their rules.
-func listScenarios(ctx context.Context, p *cli.Program, all []*kit.Scenario) int {
-	out, paint := &cli.Printer{W: p.Out}, p.Painter(p.Out)
-	for _, s := range all {
-		out.Printf("%s  %s\n  %s\n", paint.Paint(cli.Bold, s.Name), paint.Paint(cli.Dim, strings.Join(s.BreakRules(), " ")), s.Story)
-	}
-	return service.Fail(ctx, p, "", out.End())
 }
 
 // serveVenue runs a service on loopback. Its egress policy allows the listeners of the venue

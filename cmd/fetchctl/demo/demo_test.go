@@ -65,19 +65,6 @@ func TestDemoUnknownRule(t *testing.T) {
 	}
 }
 
-func TestDemoList(t *testing.T) {
-	t.Parallel()
-	got := fetchctl.Run(t, "demo", "--list")
-	for _, s := range demoOf(t) {
-		if !strings.Contains(got.Out, s.Story) {
-			t.Errorf("demo --list lacks %q", s.Name)
-		}
-	}
-	if got.Code != cli.ExitOK {
-		t.Errorf("demo --list: exit status %d, want 0", got.Code)
-	}
-}
-
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
