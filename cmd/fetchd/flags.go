@@ -120,7 +120,7 @@ type commandLine struct {
 	Policies struct {
 		Check  policiesCheck `cmd:"" help:"Check a file. It prints every fault with its line, or which callers each policy has. With --token-file and --tls-allow-san it also lists the callers without an entry, and fails if an entry has no caller. With --config or --egress-allow-port it lists the ports of policies that no setting opens."`
 		Report struct {
-			Log string `arg:"" name:"file" help:"Log of the service in JSON. -: standard input."`
+			Log string `arg:"" name:"file" help:"Log of the service in JSON, such as /dev/stdin."`
 		} `cmd:"" help:"Sum up what policies in mode report would have denied, by policy and host, with the lines that would permit it."`
 	} `cmd:"" help:"Tools for --policies-file."`
 	Completion cli.Completion `cmd:"" ownflags:"" help:"Print a completion script for bash, zsh or fish."`

@@ -142,16 +142,12 @@ const maxLogLine = 1 << 20
 // readLog passes on the lines of a log in JSON. Lines of other programs are left out, but a file without any line of
 // the service is an error.
 func readLog(name string, take func(*logLine)) error {
-	var in io.Reader = os.Stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return unusable(err)
-		}
-		defer func() { _ = file.Close() }()
-		in = file
+	file, err := os.Open(name)
+	if err != nil {
+		return unusable(err)
 	}
-	scanner, known := bufio.NewScanner(in), false
+	defer func() { _ = file.Close() }()
+	scanner, known := bufio.NewScanner(file), false
 	scanner.Buffer(nil, maxLogLine)
 	for scanner.Scan() {
 		var line logLine

@@ -92,9 +92,6 @@ func (r *Reporter) response(e *pb.ResponseStarted) {
 }
 
 func (r *Reporter) headers(headers []*pb.Header) {
-	if !r.Verbose {
-		return
-	}
 	for _, h := range headers {
 		r.Line("  " + r.Paint.Paint(cli.Dim, HeaderText(h)))
 	}
