@@ -38,7 +38,7 @@ package fetch
 //	                        output.send                     passes a BodyChunk to the Sink
 //	                      output.stored                     or adds them to the Upload
 //	              attempt.toText         text.go            if the text is wanted, not the bytes
-//	                attempt.convert                         a page, when it is the turn of the caller
+//	                attempt.textOf                          of a page when it is the turn of the caller
 //	          attempt.readErrorBody      body.go            a body that is not delivered
 //	          attempt.endExchange        record.go
 //	            attempt.readRest                            of a recorded response

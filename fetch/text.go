@@ -2,10 +2,10 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -39,81 +39,87 @@ type TextSummary struct {
 // errNotText is the fault of a body that is no text (C1).
 var errNotText = fault.New(classify.ContentType, classify.PhaseTransfer, "not_text")
 
-// toText replaces the whole body in the output by its text (spec B10). It takes time that nothing can
-// interrupt, so pages wait for their turn. The attempt's time limit is paused meanwhile.
+// errTextLimit is the fault of a page that would cost too much to convert (C3).
+var errTextLimit = fault.New(classify.Undecodable, classify.PhaseTransfer, "text_limit")
+
+// toText replaces the whole body in the output by its text (spec B10). A page waits for its turn, because nothing
+// can interrupt a conversion. The attempt's time limit is paused meanwhile.
 func (a *attempt) toText(o *output) error {
-	m := memory{a}
-	decoding := int64(len(o.kept))
-	if !utf8.Valid(o.kept) { // each byte becomes at most three, in memory that doubles
-		decoding *= 3 * 3
-	}
-	if !m.Grow(budget.Body, decoding) {
-		return fault.OutOfMemory
-	}
-	defer m.Shrink(budget.Body, decoding)
-	contentType := first(a.resp.Header, "Content-Type")
-	source, _, isText := sniff.Text(contentType, o.kept, MaxTextSourceBytes)
-	if !isText {
-		return errNotText
-	}
-	summary := &TextSummary{MediaType: sniff.Media(contentType, o.kept), Truncated: a.body.Truncated}
-	text := source
-	if len(source) > 0 && sniff.IsHTML(summary.MediaType, source) {
-		page, err := a.convert(source)
-		if err != nil {
-			return err
+	began := time.Now()
+	left := a.limit.Pause(began)
+	defer func() { a.resume(began, left) }()
+	media := sniff.Media(first(a.resp.Header, "Content-Type"), o.kept)
+	isPage := len(o.kept) > 0 && sniff.IsHTML(media, string(o.kept[:min(len(o.kept), sniff.HeadBytes)]))
+	if isPage {
+		turns := &a.run.client.turns
+		if turns.take(a.run.waitContext(), a.run.req.Caller) != nil {
+			return a.ended()
 		}
-		text = page.Text
-		summary.MediaType, summary.Title = "text/markdown", strings.TrimSpace(shorten(page.Title))
-		summary.LeftOut, summary.Fallback = page.LeftOut, page.Fallback
+		defer turns.give()
+	}
+	text, summary, err := a.textOf(o.kept, media, isPage)
+	if err != nil {
+		return err
 	}
 	short, whole := sniff.Shorten(text, MaxInlineBytes)
 	if !whole && !a.run.req.Truncate {
 		return fault.New(classify.BodyTooLarge, classify.PhaseTransfer, "text_size")
 	}
-	summary.Truncated = summary.Truncated || !whole
+	summary.Truncated = a.body.Truncated || !whole
 	summary.Bytes, summary.Characters = int64(len(short)), int64(utf8.RuneCountInString(short))
 	if !o.replace(short) {
 		return fault.OutOfMemory
 	}
 	a.text = summary
-	return nil
+	return a.ended()
 }
 
-func shorten(title string) string {
-	short, _ := sniff.Shorten(title, maxTitleBytes)
-	return short
-}
-
-// convert converts a page when it is the turn of the caller.
-func (a *attempt) convert(source string) (page markdown.Page, err error) {
-	need, err := markdown.Need(source)
-	if err != nil {
-		return page, fault.New(classify.Undecodable, classify.PhaseTransfer, "text_limit")
+// ended returns why the fetch has ended meanwhile, or nil.
+func (a *attempt) ended() error {
+	cause := a.run.cancelCause()
+	if cause == nil {
+		return nil
 	}
+	class, reason, _ := a.classOf(classify.PhaseTransfer, cause)
+	return fault.New(class, classify.PhaseTransfer, reason)
+}
+
+// textOf returns the text of a body.
+func (a *attempt) textOf(body []byte, media string, isPage bool) (text string, summary *TextSummary, err error) {
 	m := memory{a}
+	decoding := int64(len(body))
+	if !utf8.Valid(body) { // each byte becomes at most three, in memory that doubles
+		decoding *= 3 * 3
+	}
+	if !m.Grow(budget.Body, decoding) {
+		return "", nil, fault.OutOfMemory
+	}
+	defer m.Shrink(budget.Body, decoding)
+	text, _, isText := sniff.Text(first(a.resp.Header, "Content-Type"), body, MaxTextSourceBytes)
+	if !isText {
+		return "", nil, errNotText
+	}
+	if !isPage {
+		return text, &TextSummary{MediaType: media}, nil
+	}
+	need, err := markdown.Need(text)
+	if err != nil {
+		return "", nil, errTextLimit
+	}
 	if !m.Grow(budget.Body, need) {
-		return page, fault.OutOfMemory
+		return "", nil, fault.OutOfMemory
 	}
 	defer m.Shrink(budget.Body, need)
-	began := time.Now()
-	left := a.limit.Pause(began)
-	turns := &a.run.client.turns
-	err = turns.take(a.run.waitContext(), a.run.req.Caller)
-	if err == nil {
-		page, err = markdown.From(source, a.hop.urlText(), a.run.req.Text)
-		turns.give()
-	}
-	a.resume(began, left)
-	if cause := a.run.cancelCause(); cause != nil {
-		class, reason, _ := a.classOf(classify.PhaseTransfer, cause)
-		return page, fault.New(class, classify.PhaseTransfer, reason)
+	page, err := markdown.From(text, a.hop.urlText(), a.run.req.Text)
+	if errors.Is(err, markdown.ErrLimit) {
+		return "", nil, errTextLimit
 	}
 	if err != nil {
 		a.noteError(classify.Internal, classify.PhaseTransfer, fmt.Errorf("convert a page to text: %w", err), nil)
-		return page, fault.New(classify.Internal, classify.PhaseTransfer, "text")
+		return "", nil, fault.New(classify.Internal, classify.PhaseTransfer, "text")
 	}
-	return page, nil
+	title, _ := sniff.Shorten(page.Title, maxTitleBytes)
+	return page.Text, &TextSummary{MediaType: "text/markdown", Title: title, LeftOut: page.LeftOut, Fallback: page.Fallback}, nil
 }
 
 // turns limits the pages that are converted at the same time to half of the cores, because nothing

@@ -135,6 +135,20 @@ func decodes(coding string) func(*trial) error {
 	}
 }
 
+// texts asks for the text of a page, at most 400 times at once.
+func texts(page string) func(*trial) error {
+	return func(tr *trial) error {
+		left := 400
+		for i, n := range tr.callers {
+			tr.callers[i] = min(n, left)
+			left -= tr.callers[i]
+		}
+		req := request(tr.hostile.url(false, "/text/"+page), 1)
+		req.TextPolicy = &pb.TextPolicy{Content: pb.TextContent_TEXT_CONTENT_ARTICLE}
+		return tr.fetch(fetchUnary, req)
+	}
+}
+
 // put returns a request with a body of 1 MB to an origin that reads nothing.
 func (tr *trial) put() *pb.FetchRequest {
 	req := request(tr.hostile.url(false, "/unread"), 1)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ import (
 //	/gate?…   the same as /head, once open is called
 //	/coded/br, /coded/zstd   a body that fills the decoder's window, and then nothing
 //	/unread   nothing: the request's body is not read
+//	/text/…   one of the pages
 //
 // These paths stall only during a siege. When it ends, stalled connections are closed and
 // no head requests a wait, so that queued fetches end soon.
@@ -213,6 +215,10 @@ func (h *hostile) serveHTTP1(c net.Conn) {
 		case "/unread":
 			<-h.siegeEnd()
 			return
+		case "/text/lists", "/text/attributes", "/text/menus", "/text/nested", "/text/large":
+			page := pages()[path[len("/text/"):]]
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n", len(page))
+			_, err = io.WriteString(c, page)
 		default:
 			_, err = io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 		}
@@ -221,6 +227,21 @@ func (h *hostile) serveHTTP1(c net.Conn) {
 		}
 	}
 }
+
+// pages are pages whose text costs much to make, by name.
+var pages = sync.OnceValue(func() map[string]string {
+	attributes := new(strings.Builder)
+	for i := range 200_000 {
+		fmt.Fprintf(attributes, " a%d", i)
+	}
+	return map[string]string{
+		"lists":      strings.Repeat("<li>a", 16<<20/5),
+		"attributes": "<p" + attributes.String() + ">text",
+		"menus":      strings.Repeat("<nav><ul><li><a href=/>menu</a></ul></nav>", 100_000),
+		"nested":     strings.Repeat("<div>", 135_000/5) + "text",
+		"large":      strings.Repeat("<p>A paragraph of forty characters.</p>\n", 2<<20/40),
+	}
+})
 
 // http1Head returns the head that u requests.
 func (h *hostile) http1Head(u *url.URL) []byte {

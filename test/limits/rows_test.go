@@ -69,4 +69,11 @@ var rows = []row{
 	{name: "request-bodies-many", gate: none, attack: putMany},
 	{name: "decoder-window-zstd", gate: shipped, attack: decodes("zstd")},
 	{name: "decoder-window-brotli", gate: none, attack: decodes("br")},
+
+	// Texts of pages.
+	{name: "text-lists", attack: texts("lists")},
+	{name: "text-attributes", attack: texts("attributes")},
+	{name: "text-menus", gate: none, attack: texts("menus")},
+	{name: "text-nested", attack: texts("nested")},
+	{name: "text-large", gate: shipped, attack: texts("large")},
 }
