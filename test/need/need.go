@@ -1,6 +1,5 @@
 // Package need skips the tests that a machine or a run cannot do. It is the only package that may:
-// each of its functions names what to install, to run or to set, and the analyzer tools/subtests
-// reports every other skip.
+// each of its functions names what to install, to run or to set.
 //
 // All functions take the test that calls them. In a subtest that is the test of the subtest.
 package need
