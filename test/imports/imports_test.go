@@ -67,7 +67,8 @@ var rules = []rule{
 		why: "a decoder does not know where a body comes from",
 	},
 	{
-		pkg: "fetch/markdown", only: []string{"github.com/JohannesKaufmann", "golang.org/x/net"},
+		pkg: "fetch/markdown", only: []string{"codeberg.org/readeck/go-readability", "github.com/JohannesKaufmann", "github.com/andybalholm/cascadia",
+			"github.com/go-shiori/dom", "github.com/gogs/chardet", "github.com/itlightning/dateparse", "golang.org/x/net", "golang.org/x/text"},
 		why: "text of a page follows from its bytes",
 	},
 	{
