@@ -49,12 +49,12 @@ type reducer struct {
 // The memory of a conversion at most, as measured: for a node with all that is made of it, for a byte of the reduced
 // source, for one in lists (see preparer.indented), for one of the longest token, and for an attribute of the widest tag.
 const (
-	bytesOfNode      = 420
-	bytesOfByte      = 10
-	bytesOfIndent    = 2
+	bytesOfNode      = 340
+	bytesOfByte      = 15
+	bytesOfIndent    = 4
 	bytesOfToken     = 6
 	bytesOfAttribute = 160
-	baseNeed         = 4 << 20
+	baseNeed         = 5 << 20
 )
 
 // skipped is an element that is not copied, with all in it.

@@ -15,6 +15,7 @@ import (
 
 	"fetchd/fetch/markdown"
 	"fetchd/internal/sniff"
+	"fetchd/test/need"
 )
 
 // page is a page of a data set, with what its text should be.
@@ -187,7 +188,7 @@ func (f *figures) String() string {
 func TestFigures(t *testing.T) {
 	folder := os.Getenv("READER_DATA")
 	if folder == "" {
-		t.Skip("set READER_DATA to a folder with the data sets")
+		need.Request(t, "set READER_DATA", "it measures, on data that is not here")
 	}
 	sets := map[string][]page{}
 	if os.Getenv("READER_PART") == "test" {
