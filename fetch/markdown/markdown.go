@@ -52,7 +52,7 @@ const (
 	ToMarked               // [Article] found too little: the text is that of [Marked]
 	ToNoscript             // the text is for browsers without scripts
 	ToArticleBody          // the text is in the page's data for search engines
-	Scripted               // there is no text: a script would show it
+	Scripted               // there is no text: if the page has any, a script shows it
 )
 
 // Page is a page that was converted.
@@ -132,10 +132,7 @@ func (p conversion) fallback(source string, r *reducer) (Page, error) {
 			return page, nil
 		}
 	}
-	if r.scripts {
-		return Page{Fallback: Scripted}, nil
-	}
-	return Page{}, nil
+	return Page{Fallback: Scripted}, nil
 }
 
 // asksForScripts reports whether a text of <noscript> has nothing of its page.

@@ -279,7 +279,7 @@ func TestFallback(t *testing.T) {
 		{"an articleBody that is hidden", "<div hidden>" + data(`{"articleBody":"a"}`) + script, "", markdown.Scripted},
 		{"data that breaks off", data(`{"articleBody":"a`) + script, "", markdown.Scripted},
 		{"scripts", "<div id=root></div>" + script, "", markdown.Scripted},
-		{"nothing", "<div></div>", "", markdown.NoFallback},
+		{"nothing", "<div></div>", "", markdown.Scripted},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

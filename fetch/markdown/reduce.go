@@ -27,7 +27,6 @@ type reducer struct {
 
 	title, base string
 	found       hiddenParts // that the page has
-	scripts     bool        // there is a script
 	article     bool        // the page says that it is an article
 
 	nodes    int // that the parser makes at most, about
@@ -255,9 +254,7 @@ func (r *reducer) start(z *html.Tokenizer, closed bool) {
 	}
 	switch {
 	case r.skips(a, name, closed):
-	case rawText[a]:
-		r.scripts = r.scripts || a == atom.Script && !r.data
-	case dropped[a]:
+	case rawText[a], dropped[a]:
 	case wholly[a]:
 		if !closed {
 			r.skipped = skipped{name: name, depth: 1}

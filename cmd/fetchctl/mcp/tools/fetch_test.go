@@ -59,7 +59,7 @@ func TestFetch(t *testing.T) {
 		{"bytes", "application/octet-stream", "abc", nil, "", ", 3 bytes that are not text.", ""},
 		{"a type that is a text", "application/" + strings.Repeat("a", 200), "abc", nil, "", ", 3 bytes that are not text.", `type "application/` + strings.Repeat("a", 88) + `"`},
 		{"an empty page", "text/html", "", nil, "", ", an empty body.", ""},
-		{"a page without text", "text/html", "<script>a</script>", nil, "", ", HTML as Markdown.", ""},
+		{"a page without text", "text/html", "<script>a</script>", nil, "", ", HTML as Markdown. The page shows its text by script, which is not run.", ""},
 		{"Markdown", "text/markdown", "# a <html>", nil, "# a <html>", ", text, characters 0 to 10 of 10.", `type "text/markdown"`},
 		{"a first window", "text/plain", "aébc", map[string]any{"max_length": 2}, "aé", "characters 0 to 2 of 4. For more, call fetch with start_index 2.", ""},
 		{"a whole number with a point", "text/plain", "aébc", map[string]any{"max_length": 2.0}, "aé", "start_index 2.", ""},
