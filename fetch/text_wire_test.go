@@ -35,6 +35,7 @@ func TestText(t *testing.T) {
 		{name: "Markdown", contentType: "text/markdown", body: "# Head\n<html>", text: "# Head\n<html>", summary: fetch.TextSummary{MediaType: "text/markdown"}},
 		{name: "JSON", contentType: "application/json", body: `{"a":"<html>ü"}`, text: `{"a":"<html>ü"}`, summary: fetch.TextSummary{MediaType: "application/json"}},
 		{name: "nothing", contentType: "text/html", summary: fetch.TextSummary{MediaType: "text/html"}},
+		{name: "a page of a script", contentType: "text/html", body: "<html><body><script>x()</script></body></html>", summary: fetch.TextSummary{MediaType: "text/markdown", Fallback: markdown.Scripted}},
 		{name: "an image", contentType: "image/png", body: "\x89PNG", class: classify.ContentType, reason: "not_text"},
 		{name: "a PDF labelled as a page", contentType: "text/html", body: pdf, class: classify.ContentType, reason: "not_text"},
 		{name: "too many elements", contentType: "text/html", body: strings.Repeat("<li>", 2<<20), class: classify.Undecodable, reason: "text_limit"},

@@ -106,6 +106,9 @@ func Encoding(contentType string, body []byte) encoding.Encoding {
 		return e
 	}
 	characters, faults := countUTF8(body)
+	if characters+faults == 0 && !utf8.Valid(body) { // its only byte above ASCII is the last one
+		faults++
+	}
 	e, name, known := Declared(contentType, body)
 	known = known && name != "utf-8"
 	switch ascii := characters+faults == 0; {
