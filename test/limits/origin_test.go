@@ -4,6 +4,7 @@ package limits
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -218,7 +219,7 @@ func (h *hostile) serveHTTP1(c net.Conn) {
 		case "/text/lists", "/text/attributes", "/text/menus", "/text/nested", "/text/large":
 			page := pages()[path[len("/text/"):]]
 			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n", len(page))
-			_, err = io.WriteString(c, page)
+			_, err = c.Write(page)
 		default:
 			_, err = io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 		}
@@ -229,17 +230,17 @@ func (h *hostile) serveHTTP1(c net.Conn) {
 }
 
 // pages are pages whose text costs much to make, by name.
-var pages = sync.OnceValue(func() map[string]string {
+var pages = sync.OnceValue(func() map[string][]byte {
 	attributes := new(strings.Builder)
 	for i := range 200_000 {
 		fmt.Fprintf(attributes, " a%d", i)
 	}
-	return map[string]string{
-		"lists":      strings.Repeat("<li>a", 16<<20/5),
-		"attributes": "<p" + attributes.String() + ">text",
-		"menus":      strings.Repeat("<nav><ul><li><a href=/>menu</a></ul></nav>", 100_000),
-		"nested":     strings.Repeat("<div>", 135_000/5) + "text",
-		"large":      strings.Repeat("<p>A paragraph of forty characters.</p>\n", 2<<20/40),
+	return map[string][]byte{
+		"lists":      bytes.Repeat([]byte("<li>a"), 16<<20/5),
+		"attributes": []byte("<p" + attributes.String() + ">text"),
+		"menus":      bytes.Repeat([]byte("<nav><ul><li><a href=/>menu</a></ul></nav>"), 100_000),
+		"nested":     append(bytes.Repeat([]byte("<div>"), 135_000/5), "text"...),
+		"large":      bytes.Repeat([]byte("<p>A paragraph of forty characters.</p>\n"), 2<<20/40),
 	}
 })
 
