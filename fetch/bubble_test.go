@@ -194,6 +194,9 @@ func TestTimeLimits(t *testing.T) {
 				if class != row.class || res.StopReason != row.stop {
 					t.Errorf("class %s, stop %s, want %s, %s", class, res.StopReason, row.class, row.stop)
 				}
+				if class == classify.ResponseTimeout && !strings.Contains(res.Failure.Message, ": header_timeout 15s, the default of profile standard; no attempt") {
+					t.Errorf("the message does not name the limit: %s", res.Failure.Message)
+				}
 				if res.Total < row.total-s || res.Total > row.total {
 					t.Errorf("ended after %v, want %v", res.Total, row.total)
 				}

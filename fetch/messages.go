@@ -50,6 +50,8 @@ func (r *run) message(d *classify.Decision, reason string) string {
 		text = "there were more redirects than " + req.limit("max_redirects", req.Policy.MaxRedirects, req.SetBy.MaxRedirects, "")
 	case classify.AttemptTimeout:
 		text += ": " + req.limit("attempt_timeout", req.AttemptTimeout, req.SetBy.AttemptTimeout, "--max-total-timeout")
+	case classify.ResponseTimeout, classify.WriteTimeout:
+		text += ": " + req.limit("header_timeout", req.HeaderTimeout, req.SetBy.HeaderTimeout, "--max-total-timeout")
 	case classify.Deadline:
 		return text + ": " + r.timeText()
 	}

@@ -246,7 +246,7 @@ const (
 
 // SetBy records who set the limits of a [Request], for the messages of failures.
 type SetBy struct {
-	MaxBodyBytes, MaxAttempts, MaxRedirects, MaxRetryAfter, TotalTimeout, AttemptTimeout Setter
+	MaxBodyBytes, MaxAttempts, MaxRedirects, MaxRetryAfter, TotalTimeout, AttemptTimeout, HeaderTimeout Setter
 }
 
 // Integrity is what the decoded body must match (spec C5).

@@ -287,6 +287,7 @@ func TestWebMethods(t *testing.T) {
 		{"HEAD", "/v1/fetch", 405, "POST", ""},
 		{"OPTIONS", "/v1/fetch", 405, "POST", "use POST"},
 		{"PUT", "/v1/fetch:unary", 405, "POST", "use POST"},
+		{"PUT", "/v1/raw", 405, "GET, HEAD, POST", `use POST with the header Fetchd-Request: {"method":"PUT"}`},
 		{"POST", "/v1/descriptor", 405, "GET, HEAD", "use GET, HEAD"},
 		{"GET", "/v1/descriptor", 200, "", "fetchd.v1"},
 		{"HEAD", "/v1/descriptor", 200, "", ""},

@@ -203,7 +203,7 @@ func TestDownloadEnds(t *testing.T) {
 func TestDownloadSends(t *testing.T) {
 	t.Parallel()
 	o := rig.Origin(t)
-	got := listed(t, o, t.TempDir(), "{O}/k/503:retry-after=0/200\n{O}/k2/200\n", "-H", "X-Token: one", "-A", "agent", "-u", "ann:hush")
+	got := listed(t, o, t.TempDir(), "{O}/k/503:retry-after=0/200\n{O}/k2/200\n", "-H", "X-Token: one", "-H", "User-Agent: agent", "-u", "ann:hush")
 	asked := append(o.Requests("k"), o.Requests("k2")...)
 	if got.Code != cli.ExitOK || len(asked) != 3 {
 		t.Errorf("exit status %d, %d requests, want 0 and 3\n%s", got.Code, len(asked), got.Err)

@@ -337,6 +337,9 @@ func (t *transfer) take(ctx context.Context, o *pb.FetchOutcome) error {
 		if t.misfits(o) && !t.startOver {
 			return errStartOver
 		}
+		if e := o.GetError(); e != nil {
+			e.Message = strings.ReplaceAll(e.GetMessage(), "header_timeout 15s, the default of profile download", `header_timeout 15s; "fetchctl get -O --timeout 90s URL" waits longer`)
+		}
 		return &failure{o}
 	default:
 		return &refusal{show.Label(o.GetKind()), "the response has no file: " + show.Label(o.GetKind()), cli.ExitPermanent}

@@ -61,6 +61,11 @@ func (c *Command) curlHeaders(ctx context.Context) error {
 			return err
 		}
 	}
+	if c.UserAgent != nil {
+		if err := c.Add("-A", "User-Agent", *c.UserAgent); err != nil {
+			return err
+		}
+	}
 	if c.Range != "" {
 		if err := c.Add("--range", "Range", "bytes="+c.Range); err != nil {
 			return err

@@ -38,8 +38,11 @@ func (w *written) remote() (host, port string) {
 	return host, port
 }
 
-// size returns how many bytes the body has, or what --fail-with-body has of that of a failed response.
+// size returns how many bytes the body or its text has, or what --fail-with-body has of that of a failed response.
 func (w *written) size() int64 {
+	if text := w.GetTextSummary(); text != nil {
+		return text.GetSizeBytes()
+	}
 	return max(w.GetBodySummary().GetSizeBytes(), int64(len(w.GetErrorBody())))
 }
 

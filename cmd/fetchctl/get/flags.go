@@ -20,7 +20,8 @@ type Command struct {
 	Request string    `short:"X" group:"Request:" placeholder:"METHOD" help:"GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Default: GET, or POST with --data."`
 	Data    bodyParts `short:"d" group:"Request:" placeholder:"DATA|@FILE|@-" help:"Request body: the text itself, a file, or standard input, byte for byte, at most 1 MiB. If repeated, the parts are joined with &. Unless -H says otherwise, its Content-Type is that of an HTML form."`
 	service.Sent
-	Cookies bool `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
+	UserAgent *string `short:"A" group:"Request:" placeholder:"TEXT" help:"User-Agent of every request."`
+	Cookies   bool    `group:"Request:" help:"Keep cookies across the redirects and attempts of this fetch. Default: cookies are dropped."`
 
 	service.Policies
 	Timeout *time.Duration `group:"Retries:" placeholder:"DURATION" help:"Time limit for the whole fetch, including waits, such as 90s. Default: 1m; with --profile download the service's maximum."`

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"regexp"
+	"strings"
 	"time"
 
 	"fetchd/client"
@@ -19,6 +21,16 @@ import (
 // still arrives.
 const deadlineSpare = 2 * time.Second
 
+// usualHeaderTimeout is how long a service waits for the response head unless the request says more.
+const usualHeaderTimeout = 15 * time.Second
+
+// ownWords replaces fields of a request in the messages of a service by flags.
+var ownWords = strings.NewReplacer("leave text_policy out", "leave --markdown out",
+	"header_timeout 15s, the default", "header_timeout 15s (a longer --timeout raises it), the default")
+
+// glob matches what curl expands to several URLs.
+var glob = regexp.MustCompile(`\[\w+-[\w:]+\]|\{[^{}]*,[^{}]*\}`)
+
 // Run fetches and returns the exit code.
 func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 	p.Streams = splitLines(p.Streams)
@@ -28,6 +40,9 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 	req, err := c.request(ctx, p.In)
 	if err != nil {
 		return service.Fail(ctx, p, "", err)
+	}
+	if g := glob.FindString(c.URL); g != "" && !c.Quiet && !c.JSON.events {
+		p.Hintf("%s is sent as it is: fetchctl download fetches several URLs", cli.Escape(g))
 	}
 	bodies, err := c.stores()
 	if err != nil {
@@ -109,6 +124,9 @@ func (c *Command) fetch(ctx context.Context, p *cli.Program, svc *service.Servic
 			return nil, lost(err)
 		}
 		past.take(m)
+		if e := m.GetOutcome().GetError(); e != nil {
+			e.Message = ownWords.Replace(e.GetMessage())
+		}
 		if err := body.take(m); err != nil {
 			return nil, err
 		}

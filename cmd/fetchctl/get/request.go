@@ -3,12 +3,14 @@ package get
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fetchd/cmd/fetchctl/service"
+	"fetchd/fetch/urls"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
 	"fetchd/internal/signkeys"
@@ -44,6 +46,9 @@ func (c *Command) request(ctx context.Context, stdin io.Reader) (*pb.FetchReques
 	req.RedirectPolicy.ForbidDowngrade = c.Proto != ""
 	if c.Timeout != nil {
 		req.TimeoutPolicy.TotalTimeout = durationpb.New(*c.Timeout)
+		if *c.Timeout > usualHeaderTimeout { // a slow origin may use all of it, as with curl
+			req.TimeoutPolicy.HeaderTimeout = req.TimeoutPolicy.TotalTimeout
+		}
 	}
 	if c.FailWithBody {
 		req.BodyPolicy.MaxErrorBodyBytes = new(int32(64 << 10))
@@ -78,6 +83,11 @@ func (c *Command) check() error {
 	}
 	if c.Compressed && (c.keepsCoding() || c.Sends("Accept-Encoding")) {
 		return cli.UsageError("--compressed", "decodes the body, but it stays as it was sent with your own Accept-Encoding, and in a file with --profile download or a range: leave out one of them")
+	}
+	if _, err := urls.Parse(c.URL); err != nil {
+		if known, ok := errors.AsType[*urls.Error](err); ok && known.Reason == "userinfo" {
+			return cli.UsageError("URL", "has a user name or password: give them with -u USER:PASSWORD") // they are not repeated
+		}
 	}
 	return cmp.Or(c.checkRecords(), c.checkStore(), c.Origins.Check(c.Server), cli.CheckScheme("URL", c.URL),
 		cli.CheckUTF8(map[string]string{"URL": c.URL, "--request": c.Request,

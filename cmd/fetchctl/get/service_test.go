@@ -125,6 +125,7 @@ func TestServiceFails(t *testing.T) {
 		{"refused without details", sends(status.Error(codes.InvalidArgument, "url\x07 is bad")), cli.ExitUsage, `url\a is bad`},
 		{"unknown failure, retryable", sends(nil, failedWith(&pb.FetchError{FailureType: 99, ErrorClass: 99, Retryable: true})), cli.ExitTransient, "unknown_99"},
 		{"unknown failure, final", sends(nil, failedWith(&pb.FetchError{FailureType: 99})), cli.ExitPermanent, "unknown_99, not retryable"},
+		{"no head in time", sends(nil, failedWith(&pb.FetchError{Message: "header_timeout 15s, the default of profile standard"})), cli.ExitPermanent, "(a longer --timeout raises it)"},
 		{"unknown event", sends(nil, new(pb.FetchEvent), done), cli.ExitOK, "success"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -105,6 +105,9 @@ func (s *detailedStream) RecvMsg(m any) error {
 func (d *details) complete(key attemptKey, e *pb.FetchError) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if e.GetReason() == "certificate_unknown_authority" {
+		e.Message = strings.Replace(e.GetMessage(), "that this server trusts", "that is trusted here (--cacert FILE trusts those in FILE)", 1)
+	}
 	text := d.errors[key]
 	delete(d.errors, key)
 	proxy, proxied := d.proxies.of(e.GetUrl())

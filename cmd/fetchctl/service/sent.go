@@ -16,21 +16,20 @@ import (
 
 // Sent has the flags for the headers of a request.
 type Sent struct {
-	Header    []string `short:"H" sep:"none" group:"Request:" placeholder:"NAME: VALUE" help:"Request header. Repeatable."`
-	User      string   `short:"u" group:"Request:" placeholder:"USER[:PASSWORD]" help:"Send this user and password with the Basic scheme. Without a password it is read from the terminal."`
-	UserAgent *string  `short:"A" group:"Request:" placeholder:"TEXT" help:"User-Agent of every request."`
+	Header []string `short:"H" sep:"none" group:"Request:" placeholder:"NAME: VALUE" help:"Request header. Repeatable."`
+	User   string   `short:"u" group:"Request:" placeholder:"USER[:PASSWORD]" help:"Send this user and password with the Basic scheme. Without a password it is read from the terminal."`
 }
 
 // Headers returns the headers of the request.
-func (s *Sent) Headers() ([]*pb.Header, error) { return Headers("--header", s.Header) }
-
-// Complete adds the headers of -A and -u to those of -H. It may ask for a password.
-func (s *Sent) Complete(ctx context.Context) error {
-	if s.UserAgent != nil {
-		if err := s.Add("-A", "User-Agent", *s.UserAgent); err != nil {
-			return err
-		}
+func (s *Sent) Headers() ([]*pb.Header, error) {
+	if s.Sends("Host") {
+		return nil, cli.UsageError("--header", "has Host, which is that of the URL: give a URL with that name, and a line of the hosts file or a proxy for its address")
 	}
+	return Headers("--header", s.Header)
+}
+
+// Complete adds the header of -u to those of -H. It may ask for a password.
+func (s *Sent) Complete(ctx context.Context) error {
 	if s.User == "" {
 		return nil
 	}

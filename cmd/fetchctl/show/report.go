@@ -278,7 +278,10 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 		return ""
 	}
 	b := o.GetBodySummary()
-	text := Size(b.GetSizeBytes())
+	text, sum := Size(b.GetSizeBytes()), b.GetSha256()
+	if t := o.GetTextSummary(); t != nil { // the digest is that of other bytes
+		text, sum = Size(t.GetSizeBytes())+" of text, from "+text, ""
+	}
 	if b.GetTruncated() {
 		text += " (truncated at the limit)"
 	}
@@ -288,7 +291,7 @@ func (r *Reporter) body(o *pb.FetchOutcome) string {
 	if b.GetUnrequestedData() {
 		text += " (may be the body of another response: bytes followed it on a reused connection)"
 	}
-	if sum := b.GetSha256(); sum != "" && !r.Brief {
+	if sum != "" && !r.Brief {
 		text += "  sha256 " + cli.Escape(sum)
 	}
 	return text

@@ -79,6 +79,9 @@ func (p *Prepared) Lower(to *policies.Request) {
 	if by.AttemptTimeout == fetch.ByServer && p.Request.AttemptTimeout == to.MaxTotalTimeout {
 		by.AttemptTimeout = fetch.ByPolicy
 	}
+	if by.HeaderTimeout == fetch.ByServer && p.Request.HeaderTimeout == to.MaxTotalTimeout {
+		by.HeaderTimeout = fetch.ByPolicy
+	}
 	if by.MaxBodyBytes == fetch.ByServer && p.Request.MaxBodyBytes == to.MaxSizeBytes {
 		by.MaxBodyBytes = fetch.ByPolicy
 	}

@@ -179,6 +179,7 @@ func (c *conversion) timeouts() {
 	total, attempt := p.GetTotalTimeout(), p.GetAttemptTimeout()
 	c.out.SetBy.TotalTimeout = c.timeSetter(total, c.out.TotalTimeout == 0 || c.out.TotalTimeout > most)
 	c.out.SetBy.AttemptTimeout = c.timeSetter(attempt, c.out.AttemptTimeout > most)
+	c.out.SetBy.HeaderTimeout = c.timeSetter(p.GetHeaderTimeout(), c.out.HeaderTimeout == 0 || c.out.HeaderTimeout > most)
 	c.out.TotalTimeout = limit("timeout_policy.total_timeout", total, cmp.Or(c.out.TotalTimeout, most), 1)
 	c.out.ConnectTimeout = limit("timeout_policy.connect_timeout", p.GetConnectTimeout(), cmp.Or(c.out.ConnectTimeout, most), 1)
 	c.out.HeaderTimeout = limit("timeout_policy.header_timeout", p.GetHeaderTimeout(), cmp.Or(c.out.HeaderTimeout, most), 1)

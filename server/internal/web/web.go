@@ -72,6 +72,12 @@ func New(cfg *Config) *http.Server {
 	routes.Add("POST", "/v1/fetch:unary", handle(w, readMessage[pb.FetchRequest], w.fetchUnary))
 	routes.Add("POST", "/v1/explain", handle(w, readMessage[pb.ExplainRequest], w.explain))
 	routes.Add("GET POST", rawPath, handle(w, (*answer).readRaw, w.raw))
+	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		routes.HandleFunc(method+" "+rawPath, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Allow", "GET, HEAD, POST")
+			webapi.SendStatus(rw, http.StatusMethodNotAllowed, status.Newf(codes.Unimplemented, `%q does not allow the method %q: use POST with the header Fetchd-Request: {"method":%[2]q}`, rawPath, method))
+		})
+	}
 	routes.AddDescriptor("fetchd.binpb", cfg.Descriptor)
 	routes.Add("GET", "/openapi.json", webapi.Cached(http.HandlerFunc(serveOpenAPI)))
 	routes.AddHealth(cfg.Draining)
