@@ -49,6 +49,9 @@ class Adapters(Case):
         ("auth", ("secret", "word")),
     ]
 
+    page = "200:type=text%2Fhtml;charset=iso-8859-1,coding=gzip,body=%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E"
+    text_headers = {"Content-Type": "text/markdown; charset=utf-8", "Content-Length": "9", "Content-Encoding": None}
+
     def setUp(self):
         self.client = fetchd.Client(self.service.target)
         self.addCleanup(self.client.close)
@@ -303,6 +306,15 @@ class RequestsTest(Adapters):
     def test_coded_body(self):
         response = self.session.get(self.url("a", "200:body=text,coding=gzip"))
         self.assertEqual(response.text, "text")
+
+    def test_text(self):
+        """The headers are those of the text, of which the libraries take the charset."""
+        for stream in False, True:
+            response = self.mounted(text_policy={"content": "marked"}).get(self.url("a", self.page), stream=stream)
+            self.assertEqual((response.text, {name: response.headers.get(name) for name in self.text_headers}), ("# Grüße", self.text_headers))
+        with httpx.Client(transport=FetchdTransport(self.client, text_policy={"content": "marked"})) as client:
+            response = client.get(self.url("a", self.page))
+            self.assertEqual((response.text, {name: response.headers.get(name) for name in self.text_headers}), ("# Grüße", self.text_headers))
 
     def test_large_body(self):
         response = self.session.get(self.url("a", "200:size=20000000"), stream=True)

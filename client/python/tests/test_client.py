@@ -39,8 +39,8 @@ class ClientTest(Case):
             self.kind("127.0.0.1")
 
     def test_json(self):
-        response = self.client.get(self.url("a", "200:body=[1]"))
-        self.assertEqual(response.json(), [1])
+        for steps, want in ("200:body=[1]", [1]), ("200:type=application%2Fjson;charset=iso-8859-1,body=%22%E9%22", "é"), ("200:body=%22%C3%A9%22", "é"):
+            self.assertEqual(self.client.get(self.url("a", steps)).json(), want)
 
     def test_text(self):
         """The text of a page is UTF-8, whatever the page is."""

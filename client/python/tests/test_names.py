@@ -56,7 +56,7 @@ class Works:
             self.case.assertEqual(response.error.error_class, "body_too_large")
 
     def params(self):
-        self.client.get(self.case.url("params", "200"), timeout=60, params={"a": [1, 2], "b": "x y", "c": None})
+        self.client.get(self.case.url("params", "200"), timeout=60, params={"a": [1, None, 2], "b": "x y", "c": None})
         self.case.assertEqual(self.case.seen("params")[0]["query"], "a=1&a=2&b=x+y")
         for i, params in enumerate(["a=1&b=x%20y&c", b"a=1&b=x+y&c=", [("a", 1), ("b", "x y"), ("c", "")]]):
             self.client.get(self.case.url(f"params{i}", "200"), timeout=60, params=params)
@@ -67,7 +67,7 @@ class Works:
 
     def bodies(self):
         for options, kind, size in [
-            ({"data": {"a": "1", "b": None}}, "application/x-www-form-urlencoded", 3),
+            ({"data": {"a": ["1", None], "b": None}}, "application/x-www-form-urlencoded", 3),
             ({"data": "raw"}, None, 3),
             ({"content": b"raw!"}, None, 4),
             ({"content": io.BytesIO(b"raw!")}, None, 4),
@@ -187,7 +187,7 @@ class Works:
 # The names that work, what is different, and the check.
 WORKS = [
     ("get post put patch delete options head request", "The same. A HEAD follows redirects. There are no other methods.", Works.methods),
-    ("stream", "As in httpx: `with client.stream(\"GET\", url) as response`.", Works.stream),
+    ("stream", "As in httpx: `with client.stream(\"GET\", url) as response`. The first 512 KiB arrive together, unless `body_policy={\"auto\": {\"max_hold_back_bytes\": 0}}` is set.", Works.stream),
     ("params", "The same. A value that is None is left out.", Works.params),
     ("data json content", "The same, also of a file. A body has at most 1 MiB.", Works.bodies),
     ("headers", "The same. A value that is None leaves out a header of the client.", Works.headers),
@@ -207,10 +207,10 @@ WORKS = [
         Works.simple,
     ),
     ("ok raise_for_status", "They are about the whole fetch: a body that is incomplete is not ok. `raise_for_status` raises a `FetchError`.", Works.raise_for_status),
-    ("Response.json", "The same.", Works.json),
+    ("Response.json", "The same, in the charset of Content-Type.", Works.json),
     ("encoding", "The charset of Content-Type, or utf-8. It may be set.", Works.encoding),
     ("history", "`url`, `status_code` and the header Location of each redirect.", Works.history),
-    ("iter_bytes iter_text iter_lines iter_content", "As in httpx: lines are text. In `AsyncClient` they are asynchronous.", Works.iterators),
+    ("iter_bytes iter_text iter_lines iter_content", "As in httpx: lines are text. Live streams: see `stream`. In `AsyncClient` they are asynchronous.", Works.iterators),
 ]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, List, Mapping, Optional, Tuple, cast
 from urllib.parse import urlsplit
 
 from ._client import ANY_SIZE, Options, once, prepared
 from .errors import FetchdError, FetchError, InvalidRequestError, NotIdempotentError, ServiceError
 from .policies import BodyPolicy, Policies, RetryPolicy, TimeoutPolicy
+
+if TYPE_CHECKING:
+    from . import contract
 
 MAX_BODY = 1 << 20  # of a request
 ANY_TIME = 366 * 86400.0  # the service reduces it to its maximum, and to that of a policy
@@ -142,6 +145,16 @@ def options(policies: Policies, headers: List[Tuple[str, str]], connect: Optiona
 
 def too_large(size: int) -> InvalidRequestError:
     return InvalidRequestError("INVALID_ARGUMENT", f"the request body has {size} bytes or more, want at most {MAX_BODY}")
+
+
+def fields(response: contract.HttpResponse, outcome: Optional[contract.FetchOutcome]) -> List[Tuple[str, bytes]]:
+    """Returns the header fields of a response. If the body is a text of text_policy, they are about the text."""
+    got = [(f.name, f.raw_value or f.value.encode()) for f in response.headers]
+    if outcome is None or not outcome.HasField("text_summary"):
+        return got
+    text = outcome.text_summary
+    kept = [(name, value) for name, value in got if name.lower() not in ("content-type", "content-length", "content-encoding")]
+    return [*kept, ("Content-Type", f"{text.media_type}; charset=utf-8".encode()), ("Content-Length", b"%d" % text.size_bytes)]
 
 
 def merged_headers(pairs: Iterable[Tuple[str, str]]) -> Mapping[str, str]:

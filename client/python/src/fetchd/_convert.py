@@ -326,10 +326,11 @@ def _with_params(url: str, params: Any) -> str:
 
 
 def _form(value: Any, path: str, errors: str = "strict") -> str:
-    """Encodes names and values, without those whose value is None."""
+    """Encodes names and values, without the values that are None."""
     import urllib.parse
 
-    return urllib.parse.urlencode([pair for pair in _pairs(value, path) if pair[1] is not None], doseq=True, errors=errors)
+    pairs = [(name, text if isinstance(text, (str, bytes)) or not isinstance(text, Iterable) else [one for one in text if one is not None]) for name, text in _pairs(value, path)]
+    return urllib.parse.urlencode([pair for pair in pairs if pair[1] is not None], doseq=True, errors=errors)
 
 
 def _read(file: Any) -> Any:

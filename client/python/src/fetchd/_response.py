@@ -309,7 +309,8 @@ class Response(Head):
 
     def json(self, **options: Any) -> Any:
         """Returns the body, parsed as JSON. Raises json.JSONDecodeError, a ValueError."""
-        return json.loads(self.content, **options)
+        utf8 = self.encoding.lower() in ("utf-8", "utf8")
+        return json.loads(self.content if utf8 else self.text, **options)
 
     def read(self) -> bytes:
         """Returns content."""

@@ -77,7 +77,7 @@ def _headers(got: StreamState, policies: Policies) -> Any:
     coded = policies.get("body_policy", {}).get("keep_encoding", False)
     # httpx must not decode a body that fetchd has decoded.
     # Bytes, because httpx takes only ASCII as text.
-    fields = [(f.name.encode(), f.raw_value or f.value.encode()) for f in got._response().headers]
+    fields = [(name.encode(), value) for name, value in _adapters.fields(got._response(), got.outcome)]
     return [(name, value) for name, value in fields if coded or name.lower() != b"content-encoding"]
 
 

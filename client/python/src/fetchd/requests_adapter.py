@@ -141,7 +141,7 @@ class FetchdAdapter(BaseAdapter):
         except FetchdError as error:
             raise _translate(error, request, self._policies) from error
         content = got if isinstance(got, StreamResponse) else io.BytesIO(got.content)
-        response = _response(request, got._response(), url, content)
+        response = _response(request, got._response(), got.outcome, url, content)
         if got.outcome is not None:
             _check_cut(response, got.outcome, options["body_policy"]["max_error_body_bytes"])
         response.raw.response, response.raw.translate = response, lambda error: _translate(error, request, self._policies)
@@ -186,9 +186,9 @@ class _Raw:
         pass
 
 
-def _response(request: requests.PreparedRequest, got: contract.HttpResponse, url: str, body: Any) -> FetchdResponse:
+def _response(request: requests.PreparedRequest, got: contract.HttpResponse, outcome: Optional[contract.FetchOutcome], url: str, body: Any) -> FetchdResponse:
     # As in requests, a character is a byte.
-    status, headers = got.status_code, [(f.name, (f.raw_value or f.value.encode()).decode("latin-1")) for f in got.headers]
+    status, headers = got.status_code, [(name, value.decode("latin-1")) for name, value in _adapters.fields(got, outcome)]
     response = FetchdResponse()
     response.status_code = status
     response.headers = CaseInsensitiveDict(_adapters.merged_headers(headers))
@@ -278,7 +278,7 @@ def _translate(error: FetchdError, request: requests.PreparedRequest, policies: 
     response = None
     if isinstance(error, FetchError) and error.status_code:
         outcome = error.outcome
-        response = _response(request, outcome.response, outcome.final_url, io.BytesIO(outcome.error_body))
+        response = _response(request, outcome.response, outcome, outcome.final_url, io.BytesIO(outcome.error_body))
     raised = _EXCEPTIONS.get(kind, requests.RequestException)(text, request=request, response=response)
     again = isinstance(error, ServiceError) and kind != "not_idempotent" and not isinstance(error, (InvalidRequestError, RefusedError))
     raised.retryable = error.retryable if isinstance(error, FetchError) else again  # type: ignore[attr-defined]
