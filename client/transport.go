@@ -38,6 +38,8 @@ const (
 // that body is known to be complete. Any other failure is an [*Error], also if it follows
 // a response: a redirect loop, a body that is too large. A body that breaks returns it from Read.
 //
+// With text_policy in Request, Content-Type and Content-Length are those of the text.
+//
 // The service follows redirects. The Request of a response is then a copy with the final URL, and
 // Set-Cookie is removed if that URL has another host or lost TLS, because a Jar would keep the cookies for the
 // first one. To let the http.Client follow them, set redirect_policy.follow to false in Request.

@@ -20,6 +20,16 @@ export function headersOf(response: HttpResponse | undefined): Headers {
   return headers;
 }
 
+const ofBytes = new Set(["content-type", "content-length", "content-encoding"]);
+
+/** shown returns the response of an outcome. If the body is a text of text_policy, its headers are about the text. */
+export function shown({ response, text_summary: text }: FetchOutcome): HttpResponse | undefined {
+  if (!response || !text) return response;
+  const headers = response.headers.filter(({ name }) => !ofBytes.has(name.toLowerCase()));
+  const field = (name: string, value: string): (typeof headers)[number] => ({ name, value, raw_value: new Uint8Array() });
+  return { ...response, headers: [...headers, field("Content-Type", `${text.media_type}; charset=utf-8`), field("Content-Length", String(text.size_bytes))] };
+}
+
 /** latin1 returns a value in the form in which fetch has it: one character for each byte. */
 function latin1(value: string): string {
   for (let i = 0; i < value.length; i++) {
