@@ -209,7 +209,15 @@ async function read(from: Request | Response, signal: AbortSignal | undefined): 
 /** forwarded returns header fields as a list. The service decodes a body only if it asks for the codings itself. */
 function forwarded(headers: unknown, keepEncoding: boolean): unknown {
   const list = headerList(headers);
-  return Array.isArray(list) ? list.filter((field) => !ofConnection.has(nameOf(field)) || (keepEncoding && nameOf(field) === "accept-encoding")) : list;
+  return Array.isArray(list) ? list.filter((field) => !ofConnection.has(nameOf(field)) || (keepEncoding && nameOf(field) === "accept-encoding")).map(latin1) : list;
+}
+
+/** latin1 returns a header field in which a character is a byte, as in fetch. */
+function latin1(field: unknown): unknown {
+  const { name, value } = field as { name: string; value: unknown };
+  if (typeof value !== "string" || !/[^\0-\x7f]/.test(value) || nameOf(field) === "idempotency-key") return field;
+  if (/[^\0-\xff]/.test(value)) throw new TypeError(`headers: the value of ${name} has a character above U+00FF, which is no byte: encode it`);
+  return { name, raw_value: Buffer.from(value, "latin1") };
 }
 
 // The service makes these header fields itself.

@@ -83,8 +83,9 @@ const rows = [
 ];
 
 test("the text of a page", async () => {
-  const response = await client.fetch(origin.url(`/s/${key()}/200:type=text%2Fhtml;charset=iso-8859-1,body=%3Ctitle%3EA%3C%2Ftitle%3E%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E`), { fetchd: { text_policy: { content: "article" } } });
+  const response = await client.fetch(origin.url(`/s/${key()}/200:type=text%2Fhtml;charset=iso-8859-1,coding=gzip,body=%3Ctitle%3EA%3C%2Ftitle%3E%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E`), { fetchd: { text_policy: { content: "marked" } } });
   assert.equal(await response.text(), "# Grüße");
+  assert.deepEqual(["content-type", "content-length", "content-encoding"].map((name) => response.headers.get(name)), ["text/markdown; charset=utf-8", "9", null]);
   assert.equal((await outcomeOf(response)).text_summary.title, "A");
 });
 
@@ -202,6 +203,8 @@ test("the request arrives as it was given", async () => {
     { init: { headers: { "x-a": null } }, method: "GET", type: null, bytes: 0, a: "null" },
     { init: { headers: [["x-a", undefined]] }, method: "GET", type: null, bytes: 0, a: "undefined" },
     { init: { headers: [["x-a", "1"]] }, method: "GET", type: null, bytes: 0, a: "1" },
+    { init: { headers: { "x-a": "\u00e9" } }, method: "GET", type: null, bytes: 0, a: "\ufffd" }, // one byte, as fetch sends it
+    { init: { headers: [["x-a", "\u00c3\u00a9"]] }, method: "GET", type: null, bytes: 0, a: "\u00e9" },
     { request: { method: "POST", body: "text", headers: { "x-a": "1" } }, method: "POST", type: "text/plain;charset=UTF-8", bytes: 4, a: "1" },
     { request: { method: "POST", body: "text" }, init: { method: "PUT", headers: { "x-a": "2" }, body: "other" }, method: "PUT", type: "text/plain;charset=UTF-8", bytes: 5, a: "2" },
   ];
@@ -245,6 +248,7 @@ test("headers that are refused", async () => {
   for (const [name, reason] of [["host", "computed from the URL"], ["expect", "not supported"]]) {
     await assert.rejects(client.fetch(origin.url(`/s/${k}/200`), { headers: { [name]: "a.example" } }), { code: "INVALID_ARGUMENT", message: new RegExp(`"${name}" is ${reason}: remove it`) });
   }
+  await assert.rejects(async () => client.fetch(origin.url(`/s/${k}/200`), { headers: { "x-a": "\u65e5" } }), { name: "TypeError", message: /^headers: the value of x-a has a character above U\+00FF/ });
   assert.deepEqual(await origin.seen(k), []);
 });
 

@@ -340,6 +340,11 @@ class RequestsTest(Adapters):
 
     def test_headers_are_latin_1(self):
         """As in requests, a character is a byte, so that a Location in UTF-8 is followed."""
+        for value, sent in ("\u00e9", "\ufffd"), ("\u00c3\u00a9", "\u00e9"):
+            got = self.session.get(self.url("echo", "200:echo"), headers={"X-A": value}).json()
+            self.assertIn({"name": "X-A", "value": sent}, got["headers"])
+        with self.assertRaises(UnicodeEncodeError):
+            self.session.get(self.url("echo", "200:echo"), headers={"X-A": "\u65e5"})
         self.assertEqual(self.session.get(self.url("a", "200:header=X-A=%C5%A1")).headers["x-a"], "š".encode().decode("latin-1"))
 
     def test_timeout_forms(self):

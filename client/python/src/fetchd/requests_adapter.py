@@ -228,11 +228,12 @@ def _check(request: requests.PreparedRequest, verify: Union[bool, str], cert: An
         raise UnsupportedError("proxies is not possible through fetchd: its operator sets a proxy, with --egress-proxy")
 
 
-def _headers(request: requests.PreparedRequest) -> Iterable[Tuple[str, str]]:
-    """Returns the headers without the password of a proxy of the environment, which requests adds to a redirect."""
+def _headers(request: requests.PreparedRequest) -> Iterable[Tuple[Any, Any]]:
+    """Returns the headers, in which a character is a byte as in requests, without the password of a proxy of the
+    environment, which requests adds to a redirect."""
     user, password = get_auth_from_url(select_proxy(request.url or "", getproxies()) or "")
     own = _basic_auth_str(user, password) if user else None
-    return [(name, value) for name, value in request.headers.items() if value != own or name.lower() != "proxy-authorization"]
+    return [(name, value.encode("latin-1") if isinstance(value, str) else value) for name, value in request.headers.items() if value != own or name.lower() != "proxy-authorization"]
 
 
 def _limits(timeout: Any) -> Tuple[Optional[float], Optional[float]]:
