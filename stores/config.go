@@ -87,9 +87,6 @@ func (s *Set) read(path string, before *Set) error {
 		if !storeName.MatchString(name) {
 			return fmt.Errorf("stores: %.80q: give a name of 1 to 64 lower-case letters, digits, dots, dashes and underscores", name)
 		}
-		if p.Callers != nil && (len(p.Callers) == 0 || slices.Contains(p.Callers, "")) {
-			return fmt.Errorf("stores: %s: callers: is empty or has an empty name: name the callers that may use the store, or leave it out", name)
-		}
 		e := entry{callers: p.Callers, source: source{config: p.Config, archive: p.archiveConfig}}
 		if p.SecretAccessKeyFile != "" {
 			if p.SecretAccessKey != "" {

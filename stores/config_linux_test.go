@@ -39,7 +39,7 @@ func TestReadFileCloses(t *testing.T) {
 		{"a store that is removed", b, false, 2, 1},
 		{"none", "", false, 1, 0},
 		{"an error after a store", a + b + "  c: {url: 'http://host/'}\n", true, 1, 1},
-		{"an error after a store that is replaced", "  a: {url: 'file://DIR/b'}\n  b: {callers: []}\n", true, 1, 1},
+		{"an error after a store that is replaced", "  a: {url: 'file://DIR/b'}\n  b: {}\n", true, 1, 1},
 		{"an error in a name", b + "  C: {url: 'file://DIR/c'}\n  d: {url: 'file://DIR/d'}\n", true, 1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

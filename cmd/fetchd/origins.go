@@ -230,14 +230,10 @@ var everybody = []string{"*"}
 func (p *originProfile) callers() ([]string, error) {
 	switch {
 	case p.Callers == nil:
-	case len(p.Callers) == 0:
-		return nil, errors.New("callers: [] is empty: name the callers for whom the certificate is shown, or \"*\" for everybody")
 	case p.CertFile == "":
 		return nil, fmt.Errorf("callers: %.60q: there is no certificate to show them: give cert-file and key-file, or leave callers out", p.Callers)
 	case slices.Equal(p.Callers, everybody):
 		return nil, nil
-	case slices.Contains(p.Callers, ""):
-		return nil, fmt.Errorf("callers: %.60q: has an empty name: give names of --token-file or of certificates", p.Callers)
 	}
 	return p.Callers, nil
 }

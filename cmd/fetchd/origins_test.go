@@ -83,6 +83,7 @@ providers:
 func TestOriginsFileRefuses(t *testing.T) {
 	t.Parallel()
 	ca := newFolder(t).write("ca.pem", newAuthority(t).pem)
+	const emptyCallers = "line 1: callers: is empty or has an empty name: name the callers, or"
 	for _, row := range []struct{ name, text, want string }{
 		{"an unknown key", "provider: {}", `: line 1: "provider" is not a key of the file: did you mean providers?`},
 		{"a secret in the wrong place", "providers: s3cr3t", "line 1: providers: want names"},
@@ -117,8 +118,13 @@ func TestOriginsFileRefuses(t *testing.T) {
 		{"an empty profile", "profiles: {'https://a.example': {}}", "ca-file"},
 		{"no such authority", "profiles: {'https://a.example': {ca-file: /nowhere}}", "/nowhere"},
 		{"callers of an authority alone", "profiles: {'https://a.example': {ca-file: PEM, callers: [alice]}}", `profiles: https://a.example: callers: ["alice"]: there is no certificate`},
-		{"callers that are none", "profiles: {'https://a.example': {cert-file: x, key-file: x, callers: []}}", "profiles: https://a.example: callers: [] is empty: name"},
-		{"a caller without a name", "profiles: {'https://a.example': {cert-file: x, key-file: x, callers: [alice, '']}}", `profiles: https://a.example: callers: ["alice" ""]: has an empty name: give`},
+		{"callers that are none", "profiles: {'https://a.example': {cert-file: x, key-file: x, callers: []}}", emptyCallers},
+		{"no callers of a profile", "profiles: {'https://a.example': {cert-file: x, key-file: x, callers: }}", emptyCallers},
+		{"a caller without a name", "profiles: {'https://a.example': {cert-file: x, key-file: x, callers: [alice, '']}}", emptyCallers},
+		{"callers of a provider that are none", "providers: {api: {origins: ['https://a.example'], token: x, callers: []}}", emptyCallers},
+		{"no callers of a provider", "providers: {api: {origins: ['https://a.example'], token: x, callers: }}", emptyCallers},
+		{"a caller of a provider without a name", "providers: {api: {origins: ['https://a.example'], token: x, callers: [~]}}", emptyCallers},
+		{"no callers by an anchor", "providers: {api: {origins: ['https://a.example'], token: x, scheme: &a , callers: *a}}", emptyCallers},
 		{"an origin twice", "profiles: {'https://a.example': {ca-file: PEM}, 'https://A.example:443/': {ca-file: PEM}}", "a.example:443: keep one"},
 		{"a certificate without a key", "profiles: {'https://a.example': {cert-file: x}}", "key-file"},
 		{"no such secret", "providers: {api: {origins: ['https://a.example'], client: {token-url: 'https://t.example', id: a, secret-file: /nowhere}}}", "/nowhere"},

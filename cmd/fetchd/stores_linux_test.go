@@ -58,7 +58,7 @@ func TestStoresReloadCloses(t *testing.T) {
 		a := fmt.Sprintf("  a: {url: 'file://DIR/a', prefix: p%d}\n", i)
 		write(kept + a)
 		s.reload(`"reloaded"`)
-		write(a + "  b: {callers: []}\n")
+		write(a + "  b: {}\n")
 		s.reload("not reloaded")
 	}
 	s.awaitDescriptors(f, 2)

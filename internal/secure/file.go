@@ -52,7 +52,7 @@ func ReadFile(name string) ([]byte, error) {
 var lineNumber = regexp.MustCompile(`line \d+`)
 
 // DecodeYAML decodes the only document of a file into v, a pointer to a struct, and rejects keys
-// that v does not have. An empty file changes nothing. The error names the lines and the keys. It does
+// that v does not have, and empty callers. An empty file changes nothing. The error names the lines and the keys. It does
 // not quote what else is in them, which may be a secret: of keys that v does not have it quotes only
 // those that resemble one, and of values only numbers without a unit. If it cannot say what is wrong,
 // want says what the file should contain.
@@ -75,7 +75,34 @@ func DecodeYAML(raw []byte, v any, want string) error {
 	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return errors.New("has a second document: put all into one")
 	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(raw, &root); err != nil {
+		return fmt.Errorf("is not usable: want %s", want)
+	}
+	if line := emptyCallers(&root); line > 0 {
+		return fmt.Errorf("line %d: callers: is empty or has an empty name: name the callers, or leave it out", line)
+	}
 	return nil
+}
+
+// emptyCallers returns the line of a list of callers that seems to restrict callers and does not, or 0.
+func emptyCallers(n *yaml.Node) int {
+	for i, v := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "callers" {
+			list := v
+			if v.Kind == yaml.AliasNode {
+				list = v.Alias
+			}
+			empty := func(item *yaml.Node) bool { return item.Tag == "!!null" || item.Kind == yaml.ScalarNode && item.Value == "" }
+			if empty(list) || list.Kind == yaml.SequenceNode && (len(list.Content) == 0 || slices.ContainsFunc(list.Content, empty)) {
+				return v.Line
+			}
+		}
+		if line := emptyCallers(v); line > 0 {
+			return line
+		}
+	}
+	return 0
 }
 
 // maxFaults is the maximum number of faults in an error.
