@@ -38,7 +38,7 @@ type flags struct {
 
 	EgressDenyCIDR []netip.Prefix `name:"egress-deny-cidr" help:"Forbid addresses, even if another flag allows them. Repeatable." placeholder:"CIDR"`
 	EgressDenyHost []string       `name:"egress-deny-host" help:"Forbid a host name, or with *.NAME all names below it. Repeatable." placeholder:"NAME"`
-	EgressResolver string         `name:"egress-resolver" help:"DNS server for the names of origins. Default: that of the system." placeholder:"HOST:PORT"`
+	EgressResolver string         `name:"egress-resolver" help:"DNS server for the names of origins. Default: that of the system." placeholder:"IP:PORT"`
 	EgressCAFile   string         `name:"egress-ca-file" help:"Certificate authorities in PEM for the certificates of origins, in addition to those of the system." placeholder:"FILE"`
 
 	EgressIntermediates string `help:"Certificates of intermediate authorities in PEM, for origins that do not send theirs. They are not trusted. Changes need no restart." placeholder:"FILE"`

@@ -41,7 +41,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "examples of keys new", args: []string{"keys", "new", "--help"}, stdout: "Examples:\n  fetchd keys new /etc/fetchd/keys\n"},
 		{name: "flags of keys directory", args: []string{"keys", "directory", "--help"}, stdout: "Flags:\n  -h, --help    Show context-sensitive help.\n\nExit codes:"},
 		{name: "unknown command", args: []string{"tokn"}, code: cli.ExitUsage, stderr: `did you mean "token"`},
-		{name: "bad prefix", args: []string{"--egress-allow-cidr", "10.0.0.0"}, code: cli.ExitUsage, stderr: "--egress-allow-cidr"},
+		{name: "bad prefix", args: []string{"--egress-allow-cidr", "10.0.0.0"}, code: cli.ExitUsage, stderr: "--egress-allow-cidr: 10.0.0.0 is not a prefix: give one such as 10.1.0.0/16, or 1.2.3.4/32"},
 		{name: "bad prefix in the environment", env: "FETCHD_EGRESS_ALLOW_CIDR", value: "x", code: cli.ExitUsage, stderr: "egress-allow-cidr"},
 		{name: "mapped prefix", args: []string{"--egress-allow-cidr", "::ffff:10.0.0.0/104"}, code: cli.ExitUsage, stderr: "IPv4-mapped"},
 		{name: "bad port", args: []string{"--egress-allow-port", "70000"}, code: cli.ExitUsage, stderr: "--egress-allow-port"},

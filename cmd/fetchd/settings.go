@@ -12,10 +12,14 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/net/http/httpguts"
 
 	"fetchd/fetch"
+	"fetchd/fetch/egress"
+	"fetchd/fetch/urls"
 	"fetchd/internal/cli"
 	"fetchd/internal/daemon"
 	"fetchd/internal/dial"
@@ -190,6 +194,7 @@ const leastMemoryBudget = 4 << 20
 func (s *settings) check() error {
 	const positive = "is out of range, give a positive value"
 	proxied, _ := url.Parse(s.EgressProxy)
+	resolver, _ := netip.ParseAddrPort(s.EgressResolver)
 	for _, row := range []struct {
 		name   string
 		good   bool
@@ -205,6 +210,8 @@ func (s *settings) check() error {
 		{"non-idempotent-retries", slices.Contains([]string{nonIdempotentByRequest, nonIdempotentForbid}, s.NonIdempotentRetries), "is not valid, give by-request or forbid"},
 		{"drain-time", s.DrainTime >= 0, "is out of range, give a positive value, or 0s for none"},
 		{"egress-allow-port", !slices.Contains(s.EgressAllowPort, 0), "0 is not a port, give one from 1 to 65535"},
+		{"egress-resolver", s.EgressResolver == "" || resolver.Port() != 0, "is not usable, give IP:PORT"},
+		{"user-agent", httpguts.ValidHeaderFieldValue(s.UserAgent), "has a character that is not allowed in a header: remove it"},
 		{"egress-proxy", proxied != nil, "is not a URL, give http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"},
 		{"log-level", slices.Contains([]string{"debug", "info", "warn", "error"}, s.LogLevel), "is not a level, give debug, info, warn or error"},
 		{"log-format", s.LogFormat == "json" || s.LogFormat == "text", "is not a format, give json or text"},
@@ -220,6 +227,11 @@ func (s *settings) check() error {
 			return fmt.Errorf("--egress-allow-cidr, --egress-deny-cidr: %s is an IPv4-mapped prefix, which has no effect: give the IPv4 prefix", p)
 		}
 	}
+	for _, name := range s.EgressDenyHost {
+		if err := checkDenied(name); err != nil {
+			return s.wrong("egress-deny-host", fmt.Sprint(err))
+		}
+	}
 	if err := fetch.CheckNeverReuse(s.EgressNoReuse); err != nil {
 		return s.wrong("egress-no-reuse", fmt.Sprint(err))
 	}
@@ -230,6 +242,21 @@ func (s *settings) check() error {
 		return err
 	}
 	return s.located(daemon.CheckIdentity(s.identityFiles()))
+}
+
+// checkDenied rejects an entry of --egress-deny-host that would match nothing.
+func checkDenied(name string) error {
+	address, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	address = address.Unmap().WithZone("")
+	switch {
+	case err == nil:
+		return fmt.Errorf("%q is an address, which no name matches: give --egress-deny-cidr %s/%d", name, address, address.BitLen())
+	case (&egress.Policy{DenyHosts: []string{name}}).Check() != nil:
+		return fmt.Errorf("%.80q is not usable: %s", name, egress.NameForms)
+	case urls.EndsInNumber(name):
+		return fmt.Errorf("%q is an address, which no name matches: give its prefix with --egress-deny-cidr", name)
+	}
+	return nil
 }
 
 // checkConsole rejects a console that could not be opened.

@@ -69,10 +69,10 @@ func (p *Policy) Check() error {
 		}
 	}
 	if h, ok := invalid(p.DenyHosts); ok {
-		return errors.New("fetch: Egress.DenyHosts has " + strconv.Quote(h) + ": " + nameForms)
+		return errors.New("fetch: Egress.DenyHosts has " + strconv.Quote(h) + ": " + NameForms)
 	}
 	if h, ok := invalid(p.AllowHosts); ok {
-		return errors.New("fetch: Egress.AllowHosts has " + strconv.Quote(h) + ": " + nameForms)
+		return errors.New("fetch: Egress.AllowHosts has " + strconv.Quote(h) + ": " + NameForms)
 	}
 	return nil
 }

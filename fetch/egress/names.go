@@ -52,8 +52,8 @@ func IsInside(name string) bool {
 	return dot < 0 || insideDomains[name[dot+1:]] || strings.HasSuffix(name, ".home.arpa")
 }
 
-// nameForms says what an entry of DenyHosts and AllowHosts may be.
-const nameForms = "give a name in lower case, *.name for the names below it, or domain:name for both"
+// NameForms says what an entry of DenyHosts and AllowHosts may be.
+const NameForms = "give a name in lower case, *.name for the names below it, or domain:name for both"
 
 // domainPrefix begins an entry for a name and all names below it.
 const domainPrefix = "domain:"

@@ -157,6 +157,9 @@ func (p *Program) unusable(err error, args []string) error {
 		}
 	} else if flag, _, ok := strings.Cut(text, ": "); ok && manual.Wrong[flag] != "" {
 		return &Error{Code: ExitUsage, Err: fmt.Errorf("%s: %s", flag, manual.Wrong[flag])}
+	} else if flag, value, ok := strings.Cut(text, `: netip.ParsePrefix("`); ok {
+		value, _, _ = strings.Cut(value, `"`)
+		err = fmt.Errorf("%s: %s is not a prefix: give one such as 10.1.0.0/16, or 1.2.3.4/32 for one address", flag, value)
 	} else if stray, ok := strings.CutPrefix(text, "unexpected argument "); ok && manual.Stray != nil {
 		if answer := manual.Stray(args, stray); answer != "" {
 			return &Error{Code: ExitUsage, Err: errors.New(answer)}

@@ -44,34 +44,34 @@ const maxChainBytes = 64 << 10
 // protocols are the ALPN protocols of both ports. gRPC accepts only the first.
 var protocols = []string{"h2", "http/1.1"}
 
-// ReadCertificates reads the files. An error names the file that is unusable.
+// ReadCertificates reads the files. An error names the flag and the file.
 func ReadCertificates(f Files) (*Certificates, error) {
 	cert, err := ReadFile(f.Cert)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--tls-cert-file: %w", err)
 	}
 	key, err := ReadFile(f.Key)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--tls-key-file: %w", err)
 	}
 	c := &Certificates{read: Digests{Cert: sha256.Sum256(cert), Key: sha256.Sum256(key)}}
 	if c.pair, err = tls.X509KeyPair(cert, key); err != nil {
-		return nil, fmt.Errorf("%s with the key %s: %w", f.Cert, f.Key, err)
+		return nil, fmt.Errorf("--tls-cert-file: %s with the key %s: %w", f.Cert, f.Key, err)
 	}
 	size := 0
 	for _, der := range c.pair.Certificate {
 		size += len(der)
 	}
 	if size > maxChainBytes {
-		return nil, fmt.Errorf("%s: its %d certificates are more than clients read: keep that of the service and its intermediate certificates", f.Cert, len(c.pair.Certificate))
+		return nil, fmt.Errorf("--tls-cert-file: %s: its %d certificates are more than clients read: keep that of the service and its intermediate certificates", f.Cert, len(c.pair.Certificate))
 	}
 	if f.ClientCA != "" {
 		text, err := ReadFile(f.ClientCA)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--tls-client-ca-file: %w", err)
 		}
 		if c.inCA, err = authorities(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.ClientCA, err)
+			return nil, fmt.Errorf("--tls-client-ca-file: %s: %w", f.ClientCA, err)
 		}
 		c.callersCA, c.trusted = x509.NewCertPool(), make(map[string]bool)
 		for _, authority := range c.inCA {

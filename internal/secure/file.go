@@ -93,7 +93,9 @@ func emptyCallers(n *yaml.Node) int {
 			if v.Kind == yaml.AliasNode {
 				list = v.Alias
 			}
-			empty := func(item *yaml.Node) bool { return item.Tag == "!!null" || item.Kind == yaml.ScalarNode && item.Value == "" }
+			empty := func(item *yaml.Node) bool {
+				return item.Tag == "!!null" || item.Kind == yaml.ScalarNode && item.Value == ""
+			}
 			if empty(list) || list.Kind == yaml.SequenceNode && (len(list.Content) == 0 || slices.ContainsFunc(list.Content, empty)) {
 				return v.Line
 			}

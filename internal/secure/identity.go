@@ -47,11 +47,7 @@ func (f IdentityFiles) ReadCertificates() (*Certificates, error) {
 	if f.Cert == "" {
 		return nil, nil
 	}
-	c, err := ReadCertificates(f.Files)
-	if err != nil {
-		return nil, fmt.Errorf("certificates: %w", err)
-	}
-	return c, nil
+	return ReadCertificates(f.Files)
 }
 
 // With returns a copy of the identity with other certificates.

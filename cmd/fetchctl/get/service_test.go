@@ -5,12 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"fetchd/fetch"
 	pb "fetchd/gen/fetchd/v1"
+	"fetchd/internal/badrequest"
 	"fetchd/internal/cli"
 	"fetchd/internal/policies"
 	"fetchd/server"
@@ -100,6 +102,7 @@ func TestServiceFails(t *testing.T) {
 	failedWith := func(e *pb.FetchError) *pb.FetchEvent {
 		return outcomeEvent(&pb.FetchOutcome{Kind: pb.OutcomeKind_OUTCOME_KIND_FAILED, Error: e})
 	}
+	revoked := sends(badrequest.WithDetails(status.New(codes.Aborted, "no longer allowed"), &errdetails.ErrorInfo{Reason: "CALLER_REVOKED"}))
 	for _, tt := range []struct {
 		name  string
 		fetch func(grpc.ServerStreamingServer[pb.FetchResponse]) error
@@ -115,6 +118,7 @@ func TestServiceFails(t *testing.T) {
 		{"a body cut short", sends(nil, short), cli.ExitService, "the body has 7 bytes, but 0 came"},
 		{"unavailable in the middle", sends(status.Error(codes.Unavailable, "drain\x1b[2J"), startedEvent(0), chunkEvent(0, "x")), cli.ExitService, `drain\x1b[2J`},
 		{"over a limit", sends(status.Error(codes.ResourceExhausted, "full")), cli.ExitService, "Try again a little later"},
+		{"revoked", revoked, cli.ExitService, "Ask its operator for a new one"},
 		{"stalled", sends(status.Error(codes.Aborted, "stalled")), cli.ExitService, "with -o"},
 		{"not allowed", sends(status.Error(codes.PermissionDenied, "no")), cli.ExitService, "does not allow this"},
 		{"no token", sends(status.Error(codes.Unauthenticated, "no")), cli.ExitService, "--token-file FILE"},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -117,6 +118,11 @@ func remedy(st *status.Status, server string) string {
 	case codes.PermissionDenied:
 		return "The service does not allow this. Ask its operator."
 	case codes.Aborted:
+		for _, d := range st.Details() {
+			if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetReason() == "CALLER_REVOKED" {
+				return "The service no longer accepts this token or certificate. Ask its operator for a new one."
+			}
+		}
 		return "The output was not read for too long. Read faster, or write it to a file with -o."
 	}
 	return "The log of the service says more."
