@@ -203,6 +203,7 @@ func TestMenus(t *testing.T) {
 		{"links in a text", "<div>" + links + sentences(2) + "</div>", false},
 		{"a button", "<p><button>gone</button></p>", true},
 		{"a button in a heading", "<h2><button>stays</button></h2>", false},
+		{"a button in a heading by its role", "<p role=heading><button>stays</button></p>", false},
 		{"a form", "<form>gone</form>", true},
 		{"the header of a site", "<div><header>gone</header></div>", true},
 		{"a header with the heading", "<div><header><h1>stays</h1></header></div>", false},

@@ -192,7 +192,7 @@ func (m *menus) remove(n *html.Node, in within) (has amount) {
 		in.depth = 0
 	case partOf(n) == main, partOf(n) == article:
 		in.content = true
-	case isHeading[n.DataAtom]:
+	case isHeading[n.DataAtom], value(n, "role") == "heading":
 		in.heading = true
 	}
 	for child := n.FirstChild; child != nil; {

@@ -4444,8 +4444,9 @@ type TextSummary struct {
 	MediaType string `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	// Title of a page that was converted, in one line of at most 1 KiB. Empty if it has none.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
-	// Size of the text in bytes of UTF-8, and in characters.
-	SizeBytes      int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Size of the text in bytes of UTF-8.
+	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Number of its characters (code points).
 	CharacterCount int64 `protobuf:"varint,4,opt,name=character_count,json=characterCount,proto3" json:"character_count,omitempty"`
 	// Whether the text was cut at 1 MiB, or is that of a body that was cut at max_size_bytes.
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
