@@ -268,7 +268,7 @@ func (o *output) keepBuffered() bool {
 // replace replaces the kept body by its text. It reports false if there is no memory for it.
 func (o *output) replace(text string) bool {
 	need := o.a.run.req.deliveredBytes(len(text))
-	if !(memory{o.a}).Grow(budget.Body, need) {
+	if !o.a.run.req.Memory.Grow(budget.Body, need) {
 		return false
 	}
 	o.a.run.req.Memory.Shrink(budget.Body, o.charged)

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ var errTextLimit = fault.New(classify.Undecodable, classify.PhaseTransfer, "text
 func (a *attempt) toText(o *output) error {
 	began := time.Now()
 	left := a.limit.Pause(began)
-	defer func() { a.resume(began, left) }()
+	defer func() { a.limit.Resume(time.Now(), left) }() // it is no backpressure: the caller does not hold it up
 	media := sniff.Media(first(a.resp.Header, "Content-Type"), o.kept)
 	isPage := len(o.kept) > 0 && sniff.IsHTML(media, string(o.kept[:min(len(o.kept), sniff.HeadBytes)]))
 	if isPage {
@@ -57,7 +58,17 @@ func (a *attempt) toText(o *output) error {
 		}
 		defer turns.give()
 	}
-	text, summary, err := a.textOf(o.kept, media, isPage)
+	// Whoever has a turn does not wait for memory.
+	working := int64(0)
+	grow := func(n int64) bool {
+		granted := a.run.req.Memory.Grow(budget.Body, n)
+		if granted {
+			working += n
+		}
+		return granted
+	}
+	defer func() { a.run.req.Memory.Shrink(budget.Body, working) }()
+	text, summary, err := a.textOf(o.kept, media, isPage, grow)
 	if err != nil {
 		return err
 	}
@@ -84,17 +95,19 @@ func (a *attempt) ended() error {
 	return fault.New(class, classify.PhaseTransfer, reason)
 }
 
-// textOf returns the text of a body.
-func (a *attempt) textOf(body []byte, media string, isPage bool) (text string, summary *TextSummary, err error) {
-	m := memory{a}
+// decodedBytes is the memory of a body of 16 MiB in another encoding than UTF-8 while it is decoded, divided by its size:
+// 3.2 at most, as measured.
+const decodedBytes = 4
+
+// textOf returns the text of a body. grow charges the memory that this takes.
+func (a *attempt) textOf(body []byte, media string, isPage bool, grow func(int64) bool) (text string, summary *TextSummary, err error) {
 	decoding := int64(len(body))
-	if !utf8.Valid(body) { // each byte becomes at most three, in memory that doubles
-		decoding *= 3 * 3
+	if !utf8.Valid(body) || bytes.ContainsAny(body, "\x00\x1b") {
+		decoding *= decodedBytes
 	}
-	if !m.Grow(budget.Body, decoding) {
+	if !grow(decoding) {
 		return "", nil, fault.OutOfMemory
 	}
-	defer m.Shrink(budget.Body, decoding)
 	text, _, isText := sniff.Text(first(a.resp.Header, "Content-Type"), body, MaxTextSourceBytes)
 	if !isText {
 		return "", nil, errNotText
@@ -106,10 +119,9 @@ func (a *attempt) textOf(body []byte, media string, isPage bool) (text string, s
 	if err != nil {
 		return "", nil, errTextLimit
 	}
-	if !m.Grow(budget.Body, need) {
+	if !grow(need) {
 		return "", nil, fault.OutOfMemory
 	}
-	defer m.Shrink(budget.Body, need)
 	page, err := markdown.From(text, a.hop.urlText(), a.run.req.Text)
 	if errors.Is(err, markdown.ErrLimit) {
 		return "", nil, errTextLimit

@@ -27,7 +27,7 @@ func Headers(flag string, lines []string) ([]*pb.Header, error) {
 	headers := make([]*pb.Header, 0, len(lines))
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !utf8.ValidString(name) {
+		if !ok || !utf8.ValidString(name) || strings.HasPrefix(value, "//") { // a URL: wget's -H takes no value
 			return nil, cli.UsageError(flag, fmt.Sprintf("is %.60q: give Name: value", line))
 		}
 		h := &pb.Header{Name: strings.TrimSpace(name), Value: strings.TrimSpace(value)}

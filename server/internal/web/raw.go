@@ -86,7 +86,7 @@ func (a *answer) readRaw(r *http.Request, memory *budget.Lease) (*pb.FetchReques
 	if in.EventLevel != pb.EventLevel_EVENT_LEVEL_ATTEMPTS {
 		in.EventLevel = pb.EventLevel_EVENT_LEVEL_OUTCOME
 	}
-	if in.TextPolicy == nil && wantsMarkdown(r.Header) {
+	if in.TextPolicy == nil && wantsMarkdown(r.Header) && in.GetMethod() != http.MethodHead && !hasHeader(in, "Range") {
 		in.TextPolicy = new(pb.TextPolicy)
 	}
 	if in.BodyPolicy == nil {
