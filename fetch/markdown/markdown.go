@@ -5,6 +5,7 @@
 package markdown
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/url"
@@ -57,7 +58,7 @@ const (
 
 // Page is a page that was converted.
 type Page struct {
-	Title    string // without line ends; empty if there is none
+	Title    string // without line ends and characters that are not seen; empty if there is none
 	Text     string
 	LeftOut  bool // parts of the page were left out
 	Fallback Fallback
@@ -199,8 +200,26 @@ func (p conversion) parse(source string) (*html.Node, int, error) {
 
 // render returns the Markdown of a tree.
 func render(n *html.Node) (string, error) {
-	text, err := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
+	c := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
 		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
-	)).ConvertNode(n)
+	))
+	c.Register.UnEscaper(escapesBracket, converter.PriorityEarly)
+	text, err := c.ConvertNode(n)
 	return string(text), err
+}
+
+// maxLabel is how far the end of a link is searched.
+const maxLabel = 200
+
+// escapesBracket returns 1 if there is a bracket at i that may begin a link, and -1 otherwise. The converter searches
+// the whole line for the end of the link, in quadratic time. So a bracket without an end nearby is escaped too.
+func escapesBracket(text []byte, i int) int {
+	if text[i] != '[' {
+		return -1
+	}
+	near := text[i:min(len(text), i+maxLabel)]
+	if end := bytes.IndexAny(near, "]\n"); end >= 0 && near[end] == '\n' || end < 0 && len(near) < maxLabel {
+		return -1
+	}
+	return 1
 }

@@ -28,6 +28,11 @@ func TestFrom(t *testing.T) {
 		{"an image in its URL", `<p>a<img alt=x src="data:image/png;base64,AAAA">`, "a"},
 		{"what is not seen", "<head><title>t</title></head><script>a</script><style>b</style><!-- c --><template>d</template><noscript>e</noscript><svg><text>f</text></svg><select><option>h</select>g", "g"},
 		{"what an attribute hides", `<p hidden>a</p><p hidden="until-found">b</p><div style="color:red; DISPLAY : none !important"><p>c</div><p style="visibility:hidden">d</p><p style="display:block">e</p>`, "b\n\ne"},
+		{"what comments do not show", `<p style="display:/**/none">a</p><p style="/*;*/visibility:collapse/*">b</p><p style="/*display:none*/">c`, "c"},
+		{"a hidden formula", `<math hidden><mtext><p>a</p></mtext></math><math style="display:none"><mi>b</mi></math><math><mi>c</mi></math>`, "c"},
+		{"what old browsers show", "<canvas>a</canvas><video><p>b</p></video><audio>c</audio>d", "d"},
+		{"dialogs", "<dialog>a</dialog><dialog open>b</dialog>", "b"},
+		{"brackets", "<p>[a] ![b] [c ![d</p><p>[" + strings.Repeat("e", 300), `\[a] !\[b] [c ![d` + "\n\n\\[" + strings.Repeat("e", 300)},
 		{"a body that a script shows", `<body style="display:none" hidden><p>a`, "a"},
 		{"texts around a comment", "<p>a<!-- b -->c", "ac"},
 		{"nothing", "", ""},
@@ -92,6 +97,7 @@ func TestTitle(t *testing.T) {
 		{"the title of a picture", "<svg><title>a</title></svg><p>b", ""},
 		{"an empty title", "<title></title>a", ""},
 		{"no title", "a", ""},
+		{"characters that are not seen", "<title>&#8206; a\x01&#8238;b\u2028c\u200b</title>", "ab c"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -129,6 +135,9 @@ func TestHostile(t *testing.T) {
 		{"one long word of signs", fill("<p>", "*"), false},
 		{"one long line of spaces", fill("<p>", " \u00a0"), false},
 		{"brackets", fill("<p>", "[a](b"), false},
+		{"brackets that are not closed", fill("<p>", "["), false},
+		{"images that are not closed", fill("<p>", "!&#91;"), false},
+		{"brackets in noscript", "<noscript>" + fill("<p>", "["), false},
 		{"less-than signs", fill("<p>", "&lt;"), false},
 		{"backquotes in code", fill("<code>", "`"), false},
 		{"code blocks", fill("", "<pre>a b c d e f g h i j k l m n o</pre>"), false},
@@ -278,6 +287,8 @@ func TestFallback(t *testing.T) {
 		{"an articleBody", data(`{"@graph":[{"name":"articleBody","articleBody":"a &amp; b\nc"}]}`) + script, "a & b\n\nc", markdown.ToArticleBody},
 		{"an articleBody with hidden text", data(`{"articleBody":"a<p hidden>b"}`), "a", markdown.ToArticleBody},
 		{"an articleBody that is hidden", "<div hidden>" + data(`{"articleBody":"a"}`) + script, "", markdown.Scripted},
+		{"an articleBody in many lists", data(`{"articleBody":"a","b":`+strings.Repeat("[", 101)+strings.Repeat("]", 101)+`,"articleBody":"c"}`) + script, "a", markdown.ToArticleBody},
+		{"noscript in noscript", "<noscript>a<noscript>b</noscript>", "a", markdown.ToNoscript},
 		{"data that breaks off", data(`{"articleBody":"a`) + script, "", markdown.Scripted},
 		{"scripts", "<div id=root></div>" + script, "", markdown.Scripted},
 		{"nothing", "<div></div>", "", markdown.Scripted},

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
@@ -24,6 +26,7 @@ const (
 type reducer struct {
 	out   *strings.Builder // nil if it only counts
 	shows hiddenParts      // that are copied too
+	part  bool             // it reads a part of a page; a part has no parts
 
 	title, base string
 	found       hiddenParts // that the page has
@@ -172,13 +175,13 @@ func (r *reducer) text(z *html.Tokenizer, raw atom.Atom) error {
 	switch {
 	case raw == atom.Title && r.skipped.depth == 0:
 		if r.title == "" {
-			r.title = strings.Join(strings.Fields(string(z.Text())), " ")
+			r.title = strings.Join(strings.Fields(strings.Map(seen, string(z.Text()))), " ")
 		}
-	case raw == atom.Noscript && r.skipped.depth == 0:
-		return r.part(noscripts, string(z.Raw()))
-	case raw == atom.Script && r.data && r.skipped.depth == 0:
+	case raw == atom.Noscript && r.skipped.depth == 0 && !r.part:
+		return r.readPart(noscripts, string(z.Raw()))
+	case raw == atom.Script && r.data && r.skipped.depth == 0 && !r.part:
 		for _, body := range articleBody(z.Raw()) {
-			if err := r.part(articleBodies, "<p>"+strings.ReplaceAll(body, "\n", "<p>")+"</p>"); err != nil {
+			if err := r.readPart(articleBodies, "<p>"+strings.ReplaceAll(body, "\n", "<p>")+"</p>"); err != nil {
 				return err
 			}
 		}
@@ -193,22 +196,40 @@ func (r *reducer) text(z *html.Tokenizer, raw atom.Atom) error {
 	return nil
 }
 
-// part copies a part that a browser does not show, or counts it.
-func (r *reducer) part(kind hiddenParts, source string) error {
+// seen returns a character of a title, or -1 if it is not seen.
+func seen(c rune) rune {
+	if unicode.In(c, unicode.Cc, unicode.Cf) && !unicode.IsSpace(c) {
+		return -1
+	}
+	return c
+}
+
+// readPart copies a part that a browser does not show, or counts it.
+func (r *reducer) readPart(kind hiddenParts, source string) error {
+	r.nodes++ // for the time that a part takes, if there is nothing in it
 	r.found |= kind
 	if r.shows&kind != 0 {
+		r.part = true
+		defer func() { r.part = false }()
 		return r.read(source)
 	}
 	other := newReducer(nil, 0)
+	other.part = true
 	err := other.read(source)
 	r.nodes += other.nodes
 	r.bytes += other.bytes
 	r.indented += other.indented
-	r.longest = max(r.longest, other.longest)
+	r.longest = max(r.longest, len(source)+other.longest) // both are in memory
 	r.widest = max(r.widest, other.widest)
 	r.clears += other.clears
 	return err
 }
+
+// The limits of JSON-LD. What follows is not read.
+const (
+	maxDepth  = 100 // of objects and lists
+	maxBodies = 1000
+)
 
 // articleBody returns the texts named articleBody in JSON.
 func articleBody(data []byte) (bodies []string) {
@@ -217,7 +238,7 @@ func articleBody(data []byte) (bodies []string) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	var objects []bool // what is open: an object, or a list
-	for key := ""; ; {
+	for key := ""; len(objects) <= maxDepth && len(bodies) < maxBodies; {
 		token, err := decoder.Token()
 		if err != nil {
 			return bodies
@@ -238,6 +259,7 @@ func articleBody(data []byte) (bodies []string) {
 		}
 		key = ""
 	}
+	return bodies
 }
 
 // start reads a start tag.
@@ -248,18 +270,18 @@ func (r *reducer) start(z *html.Tokenizer, closed bool) {
 	if a == 0 {
 		name = string(tag)
 	}
-	kept := r.attributes(z, more, a)
+	kept, hidden := r.attributes(z, more, a)
 	if rawText[a] {
 		r.raw = a
 	}
 	switch {
 	case r.skips(a, name, closed):
-	case rawText[a], dropped[a]:
-	case wholly[a]:
+	case wholly[a], a == atom.Math && hidden:
 		if !closed {
 			r.skipped = skipped{name: name, depth: 1}
 		}
 		r.write(" ")
+	case rawText[a], dropped[a]:
 	default:
 		r.element(a, name, kept)
 	}
@@ -331,10 +353,10 @@ func (r *reducer) end(z *html.Tokenizer) {
 	r.write("</" + string(tag) + ">")
 }
 
-// attributes reads the attributes of a tag, and returns those that are copied.
-func (r *reducer) attributes(z *html.Tokenizer, more bool, a atom.Atom) string {
+// attributes reads the attributes of a tag, and returns those that are copied. hidden reports whether the element is not seen.
+func (r *reducer) attributes(z *html.Tokenizer, more bool, a atom.Atom) (copied string, hidden bool) {
 	var kept strings.Builder
-	hidden, n := false, 0
+	n, closed := 0, a == atom.Dialog
 	r.data, r.ogType = false, false
 	for ; more; n++ {
 		var name, value []byte
@@ -342,6 +364,8 @@ func (r *reducer) attributes(z *html.Tokenizer, more bool, a atom.Atom) string {
 		switch string(name) {
 		case "hidden":
 			hidden = hidden || !strings.EqualFold(string(value), "until-found")
+		case "open":
+			closed = false
 		case "style":
 			hidden = hidden || hides(string(value))
 		case "type":
@@ -356,10 +380,10 @@ func (r *reducer) attributes(z *html.Tokenizer, more bool, a atom.Atom) string {
 	}
 	r.widest = max(r.widest, n)
 	r.clears += r.widest
-	if hidden {
+	if hidden = hidden || closed; hidden {
 		kept.WriteString(" hidden")
 	}
-	return kept.String()
+	return kept.String(), hidden
 }
 
 // maxName is how much of a class or an id is used.
@@ -394,13 +418,16 @@ func (r *reducer) keeps(a atom.Atom, name string, value []byte) string {
 	return " " + name + `="` + html.EscapeString(string(value)) + `"`
 }
 
+// comments matches the comments of CSS.
+var comments = regexp.MustCompile(`(?s)/\*.*?(\*/|$)`)
+
 // hides reports whether the declarations of an element hide it.
 func hides(style string) bool {
-	for declaration := range strings.SplitSeq(strings.ToLower(style), ";") {
+	for declaration := range strings.SplitSeq(strings.ToLower(comments.ReplaceAllString(style, " ")), ";") {
 		name, value, _ := strings.Cut(declaration, ":")
 		value, _, _ = strings.Cut(value, "!")
 		switch strings.TrimSpace(name) + ":" + strings.TrimSpace(value) {
-		case "display:none", "visibility:hidden":
+		case "display:none", "visibility:hidden", "visibility:collapse":
 			return true
 		}
 	}

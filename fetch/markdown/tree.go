@@ -32,8 +32,11 @@ func indent(text string) int {
 // isHidden reports whether an element is not seen. Texts that only a program reads are where instructions for a
 // language model are hidden. Rules of style sheets are not known.
 func isHidden(n *html.Node) bool {
-	return n.DataAtom == atom.Head || n.DataAtom == atom.Object || attribute(n, "hidden") != nil
+	return unseen[n.DataAtom] || attribute(n, "hidden") != nil
 }
+
+// unseen are elements whose content only a browser without them shows.
+var unseen = atoms(atom.Head, atom.Object, atom.Audio, atom.Canvas, atom.Video)
 
 // attribute returns an attribute of an element, or nil.
 func attribute(n *html.Node, name string) *html.Attribute {
