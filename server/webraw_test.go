@@ -290,7 +290,7 @@ func TestRawRefuses(t *testing.T) {
 		{"a body that may start again", "GET", target, []func(*http.Request){request(`{"body_policy":{"stream":{"recovery":"BODY_RECOVERY_RESTART"}}}`)}, 400, codes.InvalidArgument, "body_policy.stream.recovery"},
 		{"a body that may be a part", "GET", target, []func(*http.Request){request(`{"body_policy":{"oversize_action":"OVERSIZE_ACTION_TRUNCATE"}}`)}, 400, codes.InvalidArgument, "body_policy.oversize_action"},
 		{"a HEAD by POST", "POST", target, []func(*http.Request){request(`{"method":"HEAD"}`)}, 400, codes.InvalidArgument, "call with HEAD"},
-		{"another method", "PUT", target, nil, 405, codes.Unimplemented, "use GET, HEAD, POST"},
+		{"another method", "PUT", target, nil, 405, codes.Unimplemented, "use POST with the header Fetchd-Request"},
 		{"a preflight", "OPTIONS", target, []func(*http.Request){sets("Access-Control-Request-Headers", "fetchd-request"), sets("Access-Control-Request-Method", "GET")}, 405, codes.Unimplemented, "GET, HEAD, POST"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
