@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -22,14 +23,20 @@ func TestTurns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		var mu sync.Mutex
 		var order []string
+		add := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, what)
+		}
 		wait := func(ctx context.Context, caller string) {
 			go func() {
 				if err := turns.take(ctx, caller); err != nil {
-					order = append(order, caller+" left")
+					add(caller + " left")
 					return
 				}
-				order = append(order, caller)
+				add(caller)
 				turns.give()
 			}()
 			synctest.Wait()
@@ -43,9 +50,13 @@ func TestTurns(t *testing.T) {
 		wait(leaving, "b")
 		leave(errors.New("cancelled"))
 		synctest.Wait()
+		mu.Lock()
 		slices.Sort(order)
+		mu.Unlock()
 		turns.give()
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		const want = "b left c left a b a a"
 		if got := strings.Join(order, " "); got != want {
 			t.Errorf("%q, want %q", got, want)
