@@ -335,7 +335,7 @@ func (v *violations) idempotency(p *pb.RetryPolicy, out *classify.Policy) {
 func (c *conversion) body(mode Mode) {
 	p := c.in.GetBodyPolicy()
 	c.delivery(p, mode)
-	c.text()
+	c.textPolicy()
 	c.out.Truncate = enum(&c.violations, "body_policy.oversize_action", p.GetOversizeAction(), truncates)
 	limit, by := c.limits.MaxBodyBytes, fetch.ByServer
 	if most := c.out.MaxDeliveredBytes(); limit > most {
@@ -385,8 +385,8 @@ func (c *conversion) delivery(p *pb.BodyPolicy, mode Mode) {
 	}
 }
 
-// text reads whether the text of the response is wanted (spec B10). It is in the outcome, so auto is inline.
-func (c *conversion) text() {
+// textPolicy reads whether the text of the response is wanted (spec B10). It is in the outcome, so auto is inline.
+func (c *conversion) textPolicy() {
 	p := c.in.GetTextPolicy()
 	if p == nil {
 		return

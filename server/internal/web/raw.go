@@ -414,7 +414,7 @@ func (a *rawAnswer) finish(o *wire.Outgoing, out *pb.FetchOutcome) error {
 // whole sends a body that is in the outcome.
 func (a *rawAnswer) whole(out *pb.FetchOutcome) error {
 	length, known := int64(len(out.GetInlineBody())), true
-	if text := out.GetTextSummary(); text != nil {
+	if text := out.GetTextSummary(); text != nil && len(text.GetMediaType()) <= maxTypeHeader { // the origin chooses that of other text
 		a.contentType = text.GetMediaType() + "; charset=utf-8"
 	}
 	if r := out.GetResponse(); a.head { // the length of the body that a GET would get
