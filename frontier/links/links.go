@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/html"
+	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 
 	"fetchd/frontier/normal"
@@ -132,7 +134,7 @@ func (s *search) decoded(r io.Reader) (io.Reader, error) {
 	}
 	found, name, known := sniff.Declared(s.config.ContentType, head)
 	if name == "utf-8" || !known {
-		s.perByte = 1
+		s.perByte, s.utf8 = 1, known
 		return in, nil
 	}
 	s.perByte = perDecoded
@@ -145,6 +147,7 @@ type search struct {
 	config    Config
 	meter     *work.Meter
 	perByte   int            // what a byte of the document costs
+	utf8      bool           // the document declares UTF-8, so far
 	queries   *queryEncoding // nil for UTF-8
 	page      Page
 	url       string // that references are relative to
@@ -380,9 +383,13 @@ func (s *search) setBase(a attributes) {
 	if err != nil || !s.spend(b.Cost(a.href)) {
 		return
 	}
-	if u, err := b.Resolve(s.queries.inReference(a.href)); err == nil { // otherwise the base is the document's URL
+	u, err := b.Resolve(s.inReference(a.href))
+	switch scheme := normal.Scheme(a.href); {
+	case err == nil:
 		s.url = u
-	}
+	case errors.Is(err, normal.ErrScheme) && scheme != "data" && scheme != "javascript" && s.base == nil:
+		s.base = &normal.Base{}
+	} // otherwise the base is the document's URL
 }
 
 func (s *search) meta(a attributes) {
@@ -450,12 +457,23 @@ func (s *search) remember(reference string) (twice bool) {
 	return false
 }
 
+// inReference returns a reference as its document's charset has it.
+func (s *search) inReference(reference string) string {
+	if s.utf8 && !utf8.ValidString(reference) {
+		reference, _ = unicode.UTF8.NewDecoder().String(reference) // U+FFFD, as browsers have it; it has no error
+	}
+	return s.queries.inReference(reference)
+}
+
 func (s *search) resolve(reference string) {
-	reference, _, _ = strings.Cut(reference, "#") // a page has one link, whatever its parts are
+	reference, _, hasPart := strings.Cut(reference, "#") // a page has one link, whatever its parts are
+	if hasPart && reference != "" && reference[len(reference)-1] <= ' ' {
+		reference += "#" // a space before a part is not the end of the reference
+	}
 	if s.base == nil || s.remember(reference) {
 		return
 	}
-	encoded := s.queries.inReference(reference)
+	encoded := s.inReference(reference)
 	if !s.spend(perReference+s.base.Cost(encoded)) && len(s.queue) == 0 { // few references wait for a base
 		return
 	}

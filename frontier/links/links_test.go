@@ -41,6 +41,10 @@ func TestRead(t *testing.T) {
 		{"base", `<a href=1><base href="/x/"><base href=/no/><a href=2>`, "/x/1 /x/2"},
 		{"base without href", `<base target=_top><base href="/x/"><a href=2>`, "/x/2"},
 		{"a bad base", `<base href="javascript:x"><a href=2>`, "/dir/2"},
+		{"base of another scheme", `<a href=1><base href="file:///C:/x/"><base href=/no/><a href=2><a href=/3><a href=//b.test/><a href=?x><a href=#x><a href=""><a href=http://a.test/4><a href=http:b.test>`, "/4 http://b.test/"},
+		{"base without a hierarchy", `<base href=" MAILTO:x@y.test"><a href=2><a href=http://a.test/4>`, "/4"},
+		{"base with data", `<base href="Data:text/html,x"><a href=2>`, "/dir/2"},
+		{"base that is no URL", `<base href="http://["><a href=2>`, "/dir/2"},
 		{"base of another host", `<base href="http://b.test/"><a href=2>`, "http://b.test/2"},
 		{"a comment", `<!-- <a href=/no> --><a href=/a><!-- <a href=/no>`, "/a"},
 		{"a script", `<script>"<a href=/no>"</script><script><!-- <script> <a href=/no> </script> --></script><a href=/a>`, "/a"},
@@ -54,7 +58,7 @@ func TestRead(t *testing.T) {
 		{"a tag that does not end", `<a href=/a><a href=/no`, "/a"},
 		{"an attribute that does not end", `<a href=/a><a href="/no>x</a>`, "/a"},
 		{"self-closing", `<a href=/a /><link rel=next href=/b />`, "/a /b"},
-		{"spaces", "<a href=' /a\n'>", "/a"},
+		{"spaces", "<a href=' /a\n'><a href='/b  #x'><a href='/c\n#x'><a href=' #x'><a href='/b  '>", "/a /b%20%20 /c /dir/page /b"},
 		{"empty", "", ""},
 		{"no document", "\x00\x01\xff<", ""},
 	} {
@@ -84,6 +88,7 @@ func TestCharset(t *testing.T) {
 	}
 	for _, row := range []struct{ name, contentType, document, want string }{
 		{"UTF-8", "text/html; charset=utf-8", "<a href=/ü>", "/%C3%BC"},
+		{"bytes that are not UTF-8", "text/html; charset=utf-8", "<a href='/\xfc\xe2\x82?\xff&#233;'>", "/%EF%BF%BD%EF%BF%BD?%EF%BF%BD%C3%A9"},
 		{"Latin 1 in the header", "text/html; charset=iso-8859-1", "<a href=/\xfc>", "/%C3%BC"},
 		{"Latin 1 in meta", "text/html", "<meta charset=iso-8859-1><a href='/?\xfc'>", "/?%FC"},
 		{"http-equiv", "", `<meta http-equiv=content-type content="text/html; charset=windows-1251"><a href='/` + "\xe4" + `'>`, "/%D0%B4"},

@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Base is the URL that the references of a document are relative to. It is safe for concurrent use.
+// Base is the URL that the references of a document are relative to. It is safe for concurrent use. The
+// zero Base is a URL that is neither http nor https: relative references to it have no normal form.
 type Base struct {
 	url    string // normal form
 	scheme string
@@ -71,6 +72,9 @@ func (b *Base) Resolve(reference string) (string, error) {
 		}
 		ref = rest // "http:page" is relative to a base with the same scheme
 	}
+	if b.scheme == "" {
+		return "", fmt.Errorf("%w: that of the base is neither http nor https", ErrScheme)
+	}
 	if startsAuthority(ref) {
 		return normalize(b.scheme, ref, b)
 	}
@@ -115,6 +119,15 @@ func cutScheme(s string) (scheme, rest string, ok bool) {
 		}
 	}
 	return strings.ToLower(scheme), rest, true
+}
+
+// Scheme returns the scheme of a reference, in lower case. It is empty if the reference has none.
+func Scheme(reference string) string {
+	scheme, _, ok := cutScheme(strip(reference))
+	if !ok {
+		return ""
+	}
+	return scheme
 }
 
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
