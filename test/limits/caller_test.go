@@ -165,6 +165,7 @@ type bystander struct {
 	refused  int // after all retries
 	hung     int // without an answer within the time limit
 	other    error
+	took     []time.Duration
 }
 
 const (
@@ -206,10 +207,12 @@ func startBystander(ctx context.Context, s *service, config, url string) (*bysta
 func (b *bystander) call(ctx context.Context, client pb.FetchServiceClient, url string) {
 	ctx, cancel := context.WithTimeout(ctx, bystanderPatience)
 	defer cancel()
+	began := time.Now()
 	answer, err := client.FetchUnary(ctx, &pb.FetchRequest{Url: url})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent++
+	b.took = append(b.took, time.Since(began))
 	switch status.Code(err) {
 	case codes.OK:
 		b.outcomes++

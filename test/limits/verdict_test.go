@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -159,9 +160,10 @@ func (s *service) quiet(ctx context.Context) (last map[string]float64, err error
 	return last, read(10*time.Second, memoryBytes, idleBytes)
 }
 
-// String formats the counts.
+// String formats the counts and the 99th percentile of the latency.
 func (b *bystander) String() string {
-	text := fmt.Sprintf("%d of %d", b.good, b.sent)
+	slices.Sort(b.took)
+	text := fmt.Sprintf("%d of %d in %v", b.good, b.sent, b.took[(len(b.took)-1)*99/100].Round(time.Millisecond))
 	if b.refused > 0 {
 		text += fmt.Sprintf(", %d refused", b.refused)
 	}
