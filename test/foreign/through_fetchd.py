@@ -54,12 +54,10 @@ through(httpx.AsyncClient, PerLoop)
 
 
 def pytest_collection_modifyitems(items):
-    readme = " ".join(pathlib.Path(os.environ["FOREIGN_README"]).read_text().split())
     listed, sentence = {}, ""
     for line in pathlib.Path(os.environ["FOREIGN_LIST"]).read_text().splitlines():
         if line.startswith("> "):
             sentence = line[2:]
-            assert sentence in readme, f"README.md does not say: {sentence}"
         elif line and not line.startswith("#"):
             listed[line] = sentence
     for item in items:

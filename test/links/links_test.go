@@ -215,3 +215,24 @@ func slug(title string) string {
 		return -1
 	}, title)
 }
+
+// TestForeignSentences checks that a README has each sentence for which a test of another project may fail.
+func TestForeignSentences(t *testing.T) {
+	root := filepath.Join("..", "..")
+	for list, client := range map[string]string{"requests": "python", "httpx": "python", "undici": "node"} {
+		readme, err := os.ReadFile(filepath.Join(root, "client", client, "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := os.ReadFile(filepath.Join(root, "test", "foreign", list+".txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(lines)) {
+			sentence, is := strings.CutPrefix(strings.TrimSpace(line), "> ")
+			if is && !strings.Contains(string(readme), sentence) {
+				t.Errorf("test/foreign/%s.txt: the README of client/%s does not say: %s", list, client, sentence)
+			}
+		}
+	}
+}
