@@ -116,7 +116,7 @@ func TestTransport(t *testing.T) {
 		{name: "a coding that the caller asked for", path: "/s/t13/200:body=coded,header=Content-Encoding=x-own", status: 200, want: "coded", length: 5, coding: "x-own",
 			header: http.Header{"Accept-Encoding": {"x-own"}}},
 		{name: "a coding that is kept", path: "/s/t14/200:body=coded,header=Content-Encoding=gzip", status: 200, want: "coded", length: 5, coding: "gzip", change: keep},
-		{name: "the text of a page", path: "/s/t25/200:type=text%2Fhtml;charset=iso-8859-1,body=%3Cp%3Ehello", status: 200, want: "hello", length: 5, uncompressed: true, change: func(in *pb.FetchRequest) {
+		{name: "the text of a page", path: "/s/t25/200:type=text%2Fhtml;charset=iso-8859-1,body=%3Cp%3Ehello", status: 200, want: "hello\n", length: 6, uncompressed: true, change: func(in *pb.FetchRequest) {
 			in.TextPolicy = new(pb.TextPolicy)
 		}},
 		{name: "HEAD", method: "HEAD", path: "/s/t15/200:size=1000", status: 200, length: 1000},

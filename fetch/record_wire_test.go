@@ -17,6 +17,7 @@ import (
 
 	"fetchd/classify"
 	"fetchd/fetch"
+	"fetchd/fetch/markdown"
 	"fetchd/internal/budget"
 )
 
@@ -88,6 +89,7 @@ func TestRecord(t *testing.T) {
 		parts        []part // of the exchanges; only a prefix of a body is compared if it is truncated
 	}{
 		{"a body", "200:size=100000", nil, "ok", []part{whole}},
+		{"as a text", "200:size=100000,type=text%2Fhtml", func(r *fetch.Request) { r.Delivery, r.Text = fetch.Inline, markdown.Marked }, "ok", []part{whole}},
 		{"with informational heads", "200:size=100000,early=103", nil, "ok", []part{whole}},
 		{"not read", "200:size=100000", func(r *fetch.Request) { r.Delivery = fetch.None }, "ok", []part{whole}},
 		{"of another type", "200:size=100000", func(r *fetch.Request) { r.Content.MediaTypes = []string{"text/html"} }, "content_type unwanted_media_type not_retried", []part{whole}},

@@ -1,16 +1,21 @@
 package fetch_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"fetchd/classify"
 	"fetchd/fetch"
 	"fetchd/fetch/markdown"
 	"fetchd/internal/budget"
+	"fetchd/test/wait"
 )
 
 const textPage = `<html><head><title> A
@@ -19,7 +24,7 @@ page </title></head><body><nav>Menu</nav><main><h1>Head</h1><p>Über uns &amp; <
 // TestText delivers what origins send as text, or says why not (B10).
 func TestText(t *testing.T) {
 	t.Parallel()
-	const asMarkdown = "# Head\n\nÜber uns & [more](ORIGIN/x)"
+	const asMarkdown = "# Head\n\nÜber uns & [more](ORIGIN/x)\n"
 	pdf := "%PDF-1.7\n\x01\x02"
 	for _, row := range []struct {
 		name, contentType, body string
@@ -145,5 +150,50 @@ func TestTextMemory(t *testing.T) {
 	r.Memory.Close()
 	if held := b.Usage().Total(); held != 0 {
 		t.Errorf("%d bytes are still charged", held)
+	}
+}
+
+// TestTextCancelled cancels fetches while their pages are converted. Nothing remains charged, and all turns are free.
+func TestTextCancelled(t *testing.T) {
+	t.Parallel()
+	page := strings.Repeat("<p>a <b>b</b> c", 20_000)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(page))
+	}))
+	t.Cleanup(s.Close)
+	c := newClient(t, fetch.Config{Egress: unrestricted})
+	need, err := markdown.Need(page)
+	must(t, err)
+	b := budget.New(1 << 30)
+	for cancelled := 0; cancelled < runtime.GOMAXPROCS(0); {
+		r := get(t, s.URL)
+		r.Delivery, r.Text, r.Memory = fetch.Inline, markdown.Marked, new(budget.Lease)
+		b.Open(r.Memory, "caller")
+		ctx, cancel := context.WithCancel(t.Context())
+		var out *fetch.Outcome
+		var fetching sync.WaitGroup
+		fetching.Go(func() {
+			defer cancel()
+			out = c.Fetch(ctx, r, nil)
+		})
+		_ = wait.Until(ctx, time.Millisecond, func() bool { return b.Usage().Total() > need }) // the conversion has begun
+		cancel()
+		fetching.Wait()
+		if classOf(out.Failure) == classify.Cancelled { // the conversion had not ended
+			cancelled++
+			if out.InlineBody != nil || out.Text != nil {
+				t.Errorf("a cancelled fetch has %d bytes and %+v", len(out.InlineBody), out.Text)
+			}
+		}
+		r.Memory.Close()
+		if held := b.Usage().Total(); held != 0 {
+			t.Fatalf("%d bytes are still charged", held)
+		}
+	}
+	r := get(t, s.URL)
+	r.Delivery, r.Text = fetch.Inline, markdown.Marked
+	if out := c.Fetch(t.Context(), r, nil); out.Failure != nil || out.Text == nil {
+		t.Errorf("the next fetch: %+v", out.Failure)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,20 +19,21 @@ import (
 // TestText delivers the text of a page by every method, and by the raw path (B10).
 func TestText(t *testing.T) {
 	t.Parallel()
-	const page, text = "<title>Title</title><nav>Menu</nav><main><p>Über uns</p></main>", "Über uns"
+	const page, text = "<title>Title</title><nav>Menu</nav><main><p>Über uns</p></main>", "Über uns\n"
+	answers := map[string][2]string{
+		"/page":  {"text/html; charset=utf-8", page},
+		"/image": {"image/png", "\x89PNG"},
+		"/long":  {"text/" + strings.Repeat("a", 300), text},
+	}
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/page" {
-			w.Header().Set("Content-Type", "text/html; charset=utf-8")
-			_, _ = io.WriteString(w, page)
-			return
-		}
-		w.Header().Set("Content-Type", "image/png")
-		_, _ = io.WriteString(w, "\x89PNG")
+		answer := answers[r.URL.Path]
+		w.Header().Set("Content-Type", answer[0])
+		_, _ = io.WriteString(w, answer[1])
 	}))
 	t.Cleanup(origin.Close)
 	r := newRig(t, func(c *server.Config) { c.Fetch.Egress = fetch.Egress{Unrestricted: true} })
 	in := &pb.FetchRequest{Url: origin.URL + "/page", TextPolicy: &pb.TextPolicy{}}
-	want := &pb.TextSummary{MediaType: "text/markdown", Title: "Title", SizeBytes: int64(len(text)), CharacterCount: 8, LeftOut: true}
+	want := &pb.TextSummary{MediaType: "text/markdown", Title: "Title", SizeBytes: int64(len(text)), CharacterCount: 9, LeftOut: true}
 	check := func(method string, o *pb.FetchOutcome) {
 		t.Helper()
 		if diff := cmp.Diff(want, o.GetTextSummary(), protocmp.Transform()); diff != "" || string(o.GetInlineBody()) != text {
@@ -58,6 +60,7 @@ func TestText(t *testing.T) {
 	}{
 		{"text", "/page", "text/html;q=0.5, text/markdown", 200, "text/markdown; charset=utf-8", text},
 		{"bytes", "/page", "text/markdown;q=0, */*", 200, "text/html; charset=utf-8", page},
+		{"a type too long for a header", "/long", "text/markdown", 200, "application/octet-stream", text},
 		{"no text", "/image", "text/markdown", 424, "application/problem+json", ""},
 	} {
 		resp := r.post(t.Context(), "/v1/raw?url="+url.QueryEscape(origin.URL+row.path), "", func(req *http.Request) {

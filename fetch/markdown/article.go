@@ -5,6 +5,7 @@ import (
 
 	readability "codeberg.org/readeck/go-readability/v2"
 	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
 )
 
 // The limits of the search for an article. The library starts walks at many elements, and searches up to four times
@@ -56,6 +57,11 @@ func findArticle(doc *html.Node, steps int, stated bool) *html.Node {
 	}
 	if measure(found.Node).text*100 < marked.text*share {
 		return nil
+	}
+	for n := range found.Node.Descendants() {
+		if n.DataAtom == atom.H1 { // the library made it a second one, below the title
+			n.Data = "h1"
+		}
 	}
 	return found.Node
 }

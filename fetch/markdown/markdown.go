@@ -198,13 +198,16 @@ func (p conversion) parse(source string) (*html.Node, int, error) {
 	return doc, prepared.steps, nil
 }
 
-// render returns the Markdown of a tree.
+// render returns the Markdown of a tree. It ends with a newline, if there is any.
 func render(n *html.Node) (string, error) {
 	c := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
 		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
 	))
 	c.Register.UnEscaper(escapesBracket, converter.PriorityEarly)
 	text, err := c.ConvertNode(n)
+	if len(text) > 0 {
+		text = append(text, '\n')
+	}
 	return string(text), err
 }
 

@@ -11,6 +11,18 @@ import (
 	"fetchd/fetch/markdown"
 )
 
+// convert converts a page, and returns its text without the newline that ends it.
+func convert(t *testing.T, source, base string, c markdown.Content) (markdown.Page, error) {
+	t.Helper()
+	page, err := markdown.From(source, base, c)
+	text, ends := strings.CutSuffix(page.Text, "\n")
+	if ends != (page.Text != "") {
+		t.Errorf("a text ends without a newline: %q", text)
+	}
+	page.Text = text
+	return page, err
+}
+
 // TestFrom converts small pages.
 func TestFrom(t *testing.T) {
 	t.Parallel()
@@ -39,7 +51,7 @@ func TestFrom(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "https://a.example/b/index.html", markdown.Marked); got.Text != row.want || got.LeftOut || err != nil {
+			if got, err := convert(t, row.html, "https://a.example/b/index.html", markdown.Marked); got.Text != row.want || got.LeftOut || err != nil {
 				t.Errorf("markdown.From(%q) = %+v, %v; want %q", row.html, got, err, row.want)
 			}
 		})
@@ -65,7 +77,7 @@ func TestMain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := markdown.From(row.html, "", markdown.Marked)
+			got, err := convert(t, row.html, "", markdown.Marked)
 			if got.Text != row.want || !got.LeftOut || err != nil {
 				t.Errorf("markdown.From(%q) = %+v, %v; want %q", row.html, got, err, row.want)
 			}
@@ -80,7 +92,7 @@ func TestMain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "", markdown.Marked); got.Text != row.want || got.LeftOut || err != nil {
+			if got, err := convert(t, row.html, "", markdown.Marked); got.Text != row.want || got.LeftOut || err != nil {
 				t.Errorf("markdown.From(%q) = %+v, %v; want %q and nothing left out", row.html, got, err, row.want)
 			}
 		})
@@ -101,7 +113,7 @@ func TestTitle(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "", markdown.Marked); got.Title != row.want || err != nil {
+			if got, err := convert(t, row.html, "", markdown.Marked); got.Title != row.want || err != nil {
 				t.Errorf("markdown.From(%q) has the title %q, %v; want %q", row.html, got.Title, err, row.want)
 			}
 		})
@@ -164,7 +176,7 @@ func TestHostile(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			page, err := markdown.From(row.html, "https://a.example/", markdown.Marked)
+			page, err := convert(t, row.html, "https://a.example/", markdown.Marked)
 			runtime.ReadMemStats(&after)
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
 			t.Logf("%v, %d MiB allocated, %d bytes of text", time.Since(start), allocated, len(page.Text))
@@ -221,14 +233,14 @@ func TestMenus(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := markdown.From(row.html+text, "", markdown.Marked)
+			got, err := convert(t, row.html+text, "", markdown.Marked)
 			if gone := got.Text == want; gone != row.kept || got.LeftOut != row.kept || err != nil {
 				t.Errorf("markdown.From(%q) = %.100q, %t, %v; want it left out: %t", row.html, got.Text, got.LeftOut, err, row.kept)
 			}
 		})
 	}
 	list := "<p>x</p><ul>" + numbered("<li><a href=/%d>a link</a></li>", 30) + "</ul>"
-	if got, err := markdown.From(list, "", markdown.Marked); !strings.Contains(got.Text, "29") || err != nil {
+	if got, err := convert(t, list, "", markdown.Marked); !strings.Contains(got.Text, "29") || err != nil {
 		t.Errorf("a list of links is %q, %v", got.Text, err)
 	}
 }
@@ -243,7 +255,7 @@ func TestArticle(t *testing.T) {
 		fallback   markdown.Fallback
 	}{
 		{"an article", "<title>T</title><div class=wrap><div class=c1><h1>T</h1><p class=byline>By Ann</p><p>" + sentences(9) + "</p><pre><code class=language-go>a\n\tb</code></pre><p>" + sentences(9) +
-			"<b>c</b> <code>d  e</code> <a href=/f>g</a></p></div><div class=c2><b>other</b></div></div>", []string{"T\n", "By Ann", "```go\na\n\tb\n```", "**c**", "`d e`", "[g](http://a.example/f)"}, []string{"other"}, markdown.NoFallback},
+			"<b>c</b> <code>d  e</code> <a href=/f>g</a></p></div><div class=c2><b>other</b></div></div>", []string{"# T\n", "By Ann", "```go\na\n\tb\n```", "**c**", "`d e`", "[g](http://a.example/f)"}, []string{"other", "## T"}, markdown.NoFallback},
 		{"a forum", "<h1>T</h1><table><tr><td>" + post + "</table><div>" + strings.Repeat("<span>"+post+"</span>", 12) + "</div>", []string{"T", "Ann"}, nil, markdown.NoFallback},
 		{"links", "<h1>T</h1>" + numbered("<div><a href=/%d>a link to a page</a></div>", 30), []string{"/29"}, nil, markdown.NoFallback},
 		{"a page too deep for a search", strings.Repeat("<div>", 400) + "<p>" + sentences(2000), []string{"bridge"}, nil, markdown.ToMarked},
@@ -251,7 +263,7 @@ func TestArticle(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := markdown.From(row.html, "http://a.example/", markdown.Article)
+			got, err := convert(t, row.html, "http://a.example/", markdown.Article)
 			if err != nil || got.Fallback != row.fallback {
 				t.Errorf("fallback %d, %v; want %d", got.Fallback, err, row.fallback)
 			}
@@ -296,7 +308,7 @@ func TestFallback(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range []markdown.Content{markdown.Marked, markdown.Article} {
-				got, err := markdown.From(row.html, "", c)
+				got, err := convert(t, row.html, "", c)
 				if c == markdown.Article && got.Fallback == markdown.ToMarked {
 					got.Fallback = markdown.NoFallback // the texts are short
 				}
@@ -326,7 +338,7 @@ func TestSource(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := markdown.From(row.html, "https://a.example/", markdown.Marked); got.Text != row.want || err != nil {
+			if got, err := convert(t, row.html, "https://a.example/", markdown.Marked); got.Text != row.want || err != nil {
 				t.Errorf("markdown.From(%q) = %q, %v; want %q", row.html, got.Text, err, row.want)
 			}
 		})

@@ -84,8 +84,8 @@ const rows = [
 
 test("the text of a page", async () => {
   const response = await client.fetch(origin.url(`/s/${key()}/200:type=text%2Fhtml;charset=iso-8859-1,coding=gzip,body=%3Ctitle%3EA%3C%2Ftitle%3E%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E`), { fetchd: { text_policy: { content: "marked" } } });
-  assert.equal(await response.text(), "# Grüße");
-  assert.deepEqual(["content-type", "content-length", "content-encoding"].map((name) => response.headers.get(name)), ["text/markdown; charset=utf-8", "9", null]);
+  assert.equal(await response.text(), "# Grüße\n");
+  assert.deepEqual(["content-type", "content-length", "content-encoding"].map((name) => response.headers.get(name)), ["text/markdown; charset=utf-8", "10", null]);
   assert.equal((await outcomeOf(response)).text_summary.title, "A");
 });
 

@@ -50,7 +50,7 @@ class Adapters(Case):
     ]
 
     page = "200:type=text%2Fhtml;charset=iso-8859-1,coding=gzip,body=%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E"
-    text_headers = {"Content-Type": "text/markdown; charset=utf-8", "Content-Length": "9", "Content-Encoding": None}
+    text_headers = {"Content-Type": "text/markdown; charset=utf-8", "Content-Length": "10", "Content-Encoding": None}
 
     def setUp(self):
         self.client = fetchd.Client(self.service.target)
@@ -311,10 +311,10 @@ class RequestsTest(Adapters):
         """The headers are those of the text, of which the libraries take the charset."""
         for stream in False, True:
             response = self.mounted(text_policy={"content": "marked"}).get(self.url("a", self.page), stream=stream)
-            self.assertEqual((response.text, {name: response.headers.get(name) for name in self.text_headers}), ("# Grüße", self.text_headers))
+            self.assertEqual((response.text, {name: response.headers.get(name) for name in self.text_headers}), ("# Grüße\n", self.text_headers))
         with httpx.Client(transport=FetchdTransport(self.client, text_policy={"content": "marked"})) as client:
             response = client.get(self.url("a", self.page))
-            self.assertEqual((response.text, {name: response.headers.get(name) for name in self.text_headers}), ("# Grüße", self.text_headers))
+            self.assertEqual((response.text, {name: response.headers.get(name) for name in self.text_headers}), ("# Grüße\n", self.text_headers))
 
     def test_large_body(self):
         response = self.session.get(self.url("a", "200:size=20000000"), stream=True)

@@ -46,7 +46,9 @@ class ClientTest(Case):
         """The text of a page is UTF-8, whatever the page is."""
         url = self.url("a", "200:type=text%2Fhtml;charset=iso-8859-1,body=%3Ctitle%3EA%3C%2Ftitle%3E%3Ch1%3EGr%FC%DFe%3C%2Fh1%3E")
         response = self.client.get(url, text_policy={"content": "marked"})
-        self.assertEqual((response.text, response.encoding, response.outcome.text_summary.title), ("# Grüße", "utf-8", "A"))
+        self.assertEqual((response.text, response.encoding, response.outcome.text_summary.title), ("# Grüße\n", "utf-8", "A"))
+        (result,) = self.client.fetch_many([{"url": url, "text_policy": {"content": "article"}}])
+        self.assertEqual((result.response.text, result.response.outcome.text_summary.title), ("# Grüße\n", "A"))
 
     def test_large_body(self):
         """A body that is no longer small arrives whole."""
