@@ -133,23 +133,24 @@ func isDigestValue(s string) bool {
 
 // Digester computes the digests of a block that is written to it. Use it while you spool a block.
 type Digester struct {
-	block, payload hash.Hash
-	algorithm      Algorithm
-	head           headEnd
-	length         int64
-	sum            []byte
+	block     hash.Hash
+	payload   *payloadSum // nil: the block is the payload
+	algorithm Algorithm
+	length    int64
+	sum       []byte
 }
 
 // NewDigester returns a Digester for the algorithm, which is SHA1 or SHA256. If http is true, the
-// block is an HTTP message, and its payload starts after the first empty line. Otherwise the block
-// is the payload.
+// block is an HTTP message, and its payload is the body behind the first empty line. If that is in
+// whole chunks, and has no other transfer coding, the payload is what the chunks contain. Otherwise
+// the block is the payload.
 func NewDigester(a Algorithm, http bool) (*Digester, error) {
 	if a.Size() == 0 {
 		return nil, fmt.Errorf("warc: the digest algorithm %.40q is not known", string(a))
 	}
 	d := &Digester{block: a.hash(), algorithm: a}
 	if http {
-		d.payload = a.hash()
+		d.payload = &payloadSum{algorithm: a, sent: a.hash()}
 	}
 	return d, nil
 }
@@ -158,9 +159,9 @@ func NewDigester(a Algorithm, http bool) (*Digester, error) {
 func (d *Digester) Reset() {
 	d.block.Reset()
 	if d.payload != nil {
-		d.payload.Reset()
+		d.payload.reset(true)
 	}
-	d.head, d.length = headEnd{}, 0
+	d.length = 0
 }
 
 // Write adds p to the block. It never fails.
@@ -168,7 +169,7 @@ func (d *Digester) Write(p []byte) (int, error) {
 	d.length += int64(len(p))
 	d.block.Write(p)
 	if d.payload != nil {
-		d.payload.Write(d.head.skip(p))
+		d.payload.write(p)
 	}
 	return len(p), nil
 }
@@ -184,44 +185,10 @@ func (d *Digester) Payload() Digest {
 	if d.payload == nil {
 		return d.Block()
 	}
-	return d.digest(d.payload)
+	return d.digest(d.payload.sum())
 }
 
 func (d *Digester) digest(h hash.Hash) Digest {
 	d.sum = h.Sum(d.sum[:0])
 	return NewDigest(d.algorithm, d.sum)
-}
-
-// headEnd finds the end of an HTTP head: the first empty line. Lines end with LF; a CR before it
-// belongs to the end of the line.
-type headEnd struct {
-	started bool // the current line has a byte
-	ended   bool
-	cr      bool // the last byte was a CR at the start of a line
-}
-
-// skip returns what of p is behind the head.
-func (h *headEnd) skip(p []byte) []byte {
-	for !h.ended && len(p) > 0 {
-		if h.started || h.cr && p[0] != '\n' {
-			h.started, h.cr = true, false
-			i := bytes.IndexByte(p, '\n')
-			if i < 0 {
-				return nil
-			}
-			h.started, p = false, p[i+1:]
-			continue
-		}
-		switch c := p[0]; c {
-		case '\n':
-			h.ended = true
-		case '\r':
-			h.cr = true
-		default:
-			h.started = true
-			continue
-		}
-		p = p[1:]
-	}
-	return p
 }

@@ -1,11 +1,16 @@
 package warc_test
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/sha1"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -178,7 +183,12 @@ func TestDigester(t *testing.T) {
 	const (
 		empty = "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
 		hello = "sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N"
+		coded = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	)
+	sum := func(s string) warc.Digest {
+		b := sha1.Sum([]byte(s))
+		return warc.Digest(base32.StdEncoding.EncodeToString(b[:]))
+	}
 	tests := []struct {
 		name, block string
 		http        bool
@@ -195,6 +205,20 @@ func TestDigester(t *testing.T) {
 		{"no payload", "HTTP/1.1 304 Not Modified\r\n\r\n", true, empty},
 		{"a head without an end", "HTTP/1.1 200 OK\r\nA: b\r\n", true, empty},
 		{"nothing", "", true, empty},
+		{"chunks", coded + "2;a=\"b\"\r\nhe\r\n00003 \t;c\r\nllo\r\n0\r\n\r\n", true, hello},
+		{"one chunk", coded + "5\r\nhello\r\n0;last\r\nA: b\r\nC: d\r\n\r\n", true, hello},
+		{"chunks without content", coded + "0\r\n\r\n", true, empty},
+		{"chunks, name in capitals", "HTTP/1.1 200 OK\nTRANSFER-ENCODING:\t Chunked \nA: b\n\n5\r\nhello\r\n0\r\n\r\n", true, hello},
+		{"no body where a head has chunks", coded, true, empty},
+		{"chunks that are not whole", coded + "5\r\nhello\r\n0\r\n", true, "sha1:" + sum("5\r\nhello\r\n0\r\n")},
+		{"bytes behind the chunks", coded + "5\r\nhello\r\n0\r\n\r\n\n", true, "sha1:" + sum("5\r\nhello\r\n0\r\n\r\n\n")},
+		{"no chunks", coded + "hello", true, hello},
+		{"a chunk that is too long", coded + "5\r\nhello!\r\n0\r\n\r\n", true, "sha1:" + sum("5\r\nhello!\r\n0\r\n\r\n")},
+		{"a size that is too large", coded + "10000000000000005\r\nhello\r\n0\r\n\r\n", true, "sha1:" + sum("10000000000000005\r\nhello\r\n0\r\n\r\n")},
+		{"chunks of a compressed body", coded[:len(coded)-2] + "Transfer-Encoding: gzip\r\n\r\n0\r\n\r\n", true, "sha1:" + sum("0\r\n\r\n")},
+		{"two codings in a line", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", true, "sha1:" + sum("0\r\n\r\n")},
+		{"a coding that continues", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n , gzip\r\n\r\n0\r\n\r\n", true, "sha1:" + sum("0\r\n\r\n")},
+		{"chunks in a body that is not HTTP", coded + "0\r\n\r\n", false, "sha1:" + sum(coded+"0\r\n\r\n")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -215,6 +239,47 @@ func TestDigester(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzChunks compares the payload of a message with what net/http reads.
+func FuzzChunks(f *testing.F) {
+	for _, s := range []string{"5\r\nhello\r\n0\r\n\r\n", "5 ;a\r\nhello\r\n0\r\nA: b\r\n\r\n", "A\nhello", "-1\r\n", "fffffffffffffffff\r\n", "1\r\na\r\n\r\n0\r\n\r\n"} {
+		f.Add(s, 3)
+	}
+	f.Fuzz(func(t *testing.T, body string, piece int) {
+		d, err := warc.NewDigester(warc.SHA1, true)
+		must.Succeed(t, err)
+		_, _ = d.Write([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"))
+		for part := range slices.Chunk([]byte(body), max(piece, 1)) {
+			_, _ = d.Write(part)
+		}
+		in := bufio.NewReader(strings.NewReader(body))
+		content, err := io.ReadAll(httputil.NewChunkedReader(in))
+		for err == nil { // the trailer
+			var line string
+			if line, err = in.ReadString('\n'); err == nil && strings.Trim(line, "\r\n") == "" && len(line) <= 2 {
+				if _, more := in.ReadByte(); more == nil {
+					err = errors.New("something follows")
+				}
+				break
+			}
+		}
+		want := content
+		if err != nil {
+			want = []byte(body)
+		}
+		sum := sha1.Sum(want)
+		if got := d.Payload(); got == warc.NewDigest(warc.SHA1, sum[:]) {
+			return
+		}
+		// net/http limits lines and what they have in common, and allows no space before an extension.
+		for _, stricter := range []string{"header line too long", "http chunk length too large", "too much non-data", "invalid byte in chunk length"} {
+			if err != nil && strings.Contains(fmt.Sprint(err), stricter) {
+				return
+			}
+		}
+		t.Errorf("%q in pieces of %d: another payload than %q (%v)", body, piece, want, err)
+	})
 }
 
 func TestDigestEqual(t *testing.T) {

@@ -18,10 +18,13 @@ const (
 	Matches
 	// Differs means that the bytes have another digest. The record was changed or written wrongly.
 	Differs
+	// MatchesAsSent means that the bytes have the digest with their chunks, which the standard
+	// excludes from a payload. wget and warcio write such digests.
+	MatchesAsSent
 )
 
 func (v Verdict) String() string {
-	return [...]string{"not checked", "matches", "differs"}[v]
+	return [...]string{"not checked", "matches", "differs", "matches as sent"}[v]
 }
 
 // payload says where the payload of a record is.
@@ -48,19 +51,18 @@ func payloadOf(h *Header) payload {
 	return payloadNone
 }
 
-// sums computes the digests that a record has.
+// sums computes the digests that a record has. Those that it does not compute are nil.
 type sums struct {
-	block, payload hash.Hash // nil if it is not computed
-	head           headEnd
+	block   hash.Hash
+	payload *payloadSum
 }
 
 func newSums(h *Header) *sums {
 	s := &sums{block: h.BlockDigest.Algorithm().hash()}
 	where := payloadOf(h)
-	if where != payloadNone {
-		s.payload = h.PayloadDigest.Algorithm().hash()
+	if a := h.PayloadDigest.Algorithm(); where != payloadNone && a.Size() > 0 {
+		s.payload = &payloadSum{algorithm: a, sent: a.hash(), head: headEnd{ended: where == payloadBlock}}
 	}
-	s.head.ended = where == payloadBlock
 	return s
 }
 
@@ -69,12 +71,20 @@ func (s *sums) write(p []byte) {
 		s.block.Write(p)
 	}
 	if s.payload != nil {
-		s.payload.Write(s.head.skip(p))
+		s.payload.write(p)
 	}
 }
 
 func (s *sums) verdicts(h *Header) (block, payload Verdict) {
-	return verdict(h.BlockDigest, s.block), verdict(h.PayloadDigest, s.payload)
+	block = verdict(h.BlockDigest, s.block)
+	if s.payload == nil {
+		return block, NotChecked
+	}
+	payload = verdict(h.PayloadDigest, s.payload.sum())
+	if payload == Differs && verdict(h.PayloadDigest, s.payload.sent) == Matches {
+		payload = MatchesAsSent
+	}
+	return block, payload
 }
 
 func verdict(want Digest, got hash.Hash) Verdict {

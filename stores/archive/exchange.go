@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"crypto/sha1"
 	"net/netip"
 	"strings"
 	"time"
@@ -52,6 +53,9 @@ type Record struct {
 	PayloadDigest  warc.Digest
 }
 
+// emptyPayload is the digest of a payload without a byte.
+var emptyPayload = warc.NewDigest(warc.SHA1, sha1.New().Sum(nil))
+
 // redactedField is the field of a record that has the names of redacted fields.
 const redactedField = "Fetchd-Redacted"
 
@@ -82,7 +86,7 @@ func (e *Exchange) revisit(h *warc.Header, m *message) bool {
 	switch {
 	case m.status == 304:
 		h.Profile = warc.ServerNotModified
-	case m.status/100 == 2 && m.whole && m.end > m.body && e.Earlier.PayloadDigest != "" && e.Earlier.PayloadDigest.Equal(h.PayloadDigest):
+	case m.status/100 == 2 && m.whole && h.PayloadDigest != "" && h.PayloadDigest != emptyPayload && e.Earlier.PayloadDigest.Equal(h.PayloadDigest):
 		h.Profile, h.Truncated = warc.IdenticalPayloadDigest, warc.TruncatedLength
 	default:
 		return false

@@ -198,6 +198,8 @@ func TestRevisits(t *testing.T) {
 	const hello = warc.Digest("sha1:VL2MMHO4YXUKFWV63YHTWSBM3GXKSQ2N")
 	const sha256 = warc.Digest("sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824")
 	earlier := archive.Earlier{ID: "urn:uuid:00000000-0000-4000-8000-000000000001", URL: "http://origin.example/före", Date: began.AddDate(0, 0, -1), PayloadDigest: hello}
+	const inChunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	chunked := func(e *archive.Exchange) { e.Chunked = true }
 	for _, tt := range []struct {
 		name, received string
 		digest         warc.Digest
@@ -207,6 +209,10 @@ func TestRevisits(t *testing.T) {
 		{"same payload", okResponse("hello"), hello, nil, warc.IdenticalPayloadDigest},
 		{"same payload, another encoding of the digest", okResponse("hello"), "SHA1:aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d", nil, warc.IdenticalPayloadDigest},
 		{"digest of another algorithm", okResponse("hello"), sha256, nil, ""},
+		{"same payload in chunks", inChunks + "5\r\nhello\r\n0\r\n\r\n", hello, chunked, warc.IdenticalPayloadDigest},
+		{"same payload in other chunks", inChunks + "2;a\r\nhe\r\n3\r\nllo\r\n0\r\nA: b\r\n\r\nnext", hello, chunked, warc.IdenticalPayloadDigest},
+		{"same payload as sent, but chunks are broken", inChunks + "hello", hello, chunked, ""},
+		{"empty payload in chunks", inChunks + "0\r\n\r\n", "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ", chunked, ""},
 		{"another payload", okResponse("other"), hello, nil, ""},
 		{"no digest", okResponse("hello"), "", nil, ""},
 		{"same payload of a failed status", "HTTP/1.1 500 No\r\n\r\nhello", hello, nil, ""},

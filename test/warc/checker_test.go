@@ -142,7 +142,7 @@ func TestChecker(t *testing.T) {
 			return join(m)
 		}, "does not end after Content-Length", false},
 		{"a record twice", func(m []member) []byte { return join(append(m, m[2])) }, "another record has the same WARC-Record-ID", false},
-		{"no request", func(m []member) []byte { return join([]member{m[0], m[2]}) }, "WARC-Concurrent-To is in none of the files", false},
+		{"no request", func(m []member) []byte { return join([]member{m[0], m[2]}) }, "WARC-Concurrent-To is in none of the files", true},
 		{"no warcinfo", func(m []member) []byte { return join(m[1:]) }, "the first record is not a warcinfo record", true},
 		{"another file name", func(m []member) []byte {
 			m[0].text = bytes.Replace(m[0].text, []byte("Filename: a."), []byte("Filename: b."), 1)

@@ -40,6 +40,8 @@ type Counts struct {
 	Others int
 	// NotChecked counts digests of an algorithm that is not known.
 	NotChecked int
+	// AsSent counts payload digests of which chunks are a part.
+	AsSent int
 	// Elsewhere counts references to records that are in none of the files, and may be in others.
 	Elsewhere int
 }
@@ -132,7 +134,10 @@ func (c *Check) record(name string, rec *warc.Record) error {
 	if rec.BlockVerdict == warc.Differs {
 		report("WARC-Block-Digest is %q, and the block has another digest", rec.BlockDigest)
 	}
-	if rec.PayloadVerdict == warc.Differs {
+	switch rec.PayloadVerdict {
+	case warc.MatchesAsSent:
+		c.AsSent++
+	case warc.Differs:
 		report("WARC-Payload-Digest is %q, and the payload has another digest", rec.PayloadDigest)
 	}
 	return c.references.add(len(c.references.files)-1, rec)

@@ -321,6 +321,17 @@ func TestCheckFilesTogether(t *testing.T) {
 	}
 }
 
+// TestCheckChunks checks that the payload digest may be that of the chunks, and that these are counted.
+func TestCheckChunks(t *testing.T) {
+	t.Parallel()
+	const head, chunks, asSent = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "sha1:FPKJFAEPEIMEFSS2G2SDNSN5YKX3N5JX"
+	f := newFile(t, false).record(warc.Response, "r", head+chunks, nil).record(warc.Response, "s", head+chunks, func(h *warc.Header) { h.PayloadDigest = asSent })
+	found, counts := problems(t, f.String())
+	if found != nil || counts.AsSent != 1 {
+		t.Errorf("problems %q, %d digests with chunks, want none and 1", found, counts.AsSent)
+	}
+}
+
 // TestCheckErrors checks errors that are not about the file.
 func TestCheckErrors(t *testing.T) {
 	t.Parallel()

@@ -125,6 +125,9 @@ func checked(c *Counts) string {
 	if c.NotChecked > 0 {
 		text += "  " + cli.Count(c.NotChecked, "digest") + " of unknown algorithms not checked"
 	}
+	if c.AsSent > 0 {
+		text += "  " + cli.Count(c.AsSent, "payload digest") + " with the chunks of the transfer"
+	}
 	if c.Elsewhere > 0 {
 		text += "  " + cli.Count(c.Elsewhere, "reference") + " to records in other files not checked"
 	}
