@@ -42,6 +42,8 @@ type Display struct {
 	Counts  func(context.Context) (store.Counts, error) // of the whole frontier
 	Found   func() frontier.Found                       // of this worker; nil without discovery
 	Metrics *frontier.Metrics
+	// Deferred says why URLs wait for an unreachable robots.txt. It is printed once.
+	Deferred func(context.Context) (string, error)
 
 	stats   func() frontier.Stats // of this worker
 	faults  faults
@@ -49,6 +51,7 @@ type Display struct {
 
 	last   store.Counts
 	took   time.Duration // duration of the last count
+	named  bool          // Deferred was printed
 	before int64         // URLs that this worker had ended at the last count
 	done   trend         // outcomes of this worker
 	robots trend         // files that it has fetched
@@ -132,6 +135,13 @@ func (p *Display) count(ctx context.Context) {
 	p.last, p.took, p.before = c, time.Since(started), s.Completed+s.Dead
 	p.left.add(started, c.Pending+c.Failed+c.Fetching, trendOver)
 	p.Metrics.Counted(c)
+	if c.OriginsDeferred == 0 || p.named || p.Quiet {
+		return
+	}
+	if cause, err := p.Deferred(ctx); err == nil && cause != "" { // the worker logs errors of the store
+		p.named = true
+		p.Out.Printf("%s\n", cause)
+	}
 }
 
 func (p *Display) show(now time.Time) {

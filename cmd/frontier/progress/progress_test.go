@@ -71,6 +71,7 @@ func (c *crawling) watch(p *Display, draws bool, d time.Duration) string {
 	p.Out = &Console{Draws: draws, w: &out}
 	c.started = time.Now()
 	p.Counts, p.stats, p.started = c.counts, c.stats, c.started
+	p.Deferred = func(context.Context) (string, error) { return "https://a.example/robots.txt: tls_certificate", nil }
 	ctx, stop := context.WithTimeout(context.Background(), d)
 	defer stop()
 	p.run(ctx, nil)
@@ -95,7 +96,8 @@ func TestProgressLines(t *testing.T) {
 90 completed, 10 failed, 10/s, 0 to go, 3 in flight, hosts: 7 waiting, 2 blocked
 `, c.watch(&Display{}, false, 35*time.Second))
 		c = &crawling{pauses: 25 * time.Second}
-		diff(t, "all hosts wait", `9 completed, 0 failed, 1/s, 1 to try again, the next in 15s, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
+		diff(t, "all hosts wait", `https://a.example/robots.txt: tls_certificate
+9 completed, 0 failed, 1/s, 1 to try again, the next in 15s, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
 9 completed, 0 failed, 0/s, 1 to try again, the next in 5s, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
 9 completed, 0 failed, 0/s, 1 to try again, 0 in flight, hosts: 1 waiting, 0 blocked, 1 URL of 1 origin without robots.txt
 `, c.watch(&Display{}, false, 35*time.Second))

@@ -156,6 +156,15 @@ func readOrigins(ctx context.Context, s store.Store) ([]deferredOrigin, error) {
 	return all, err
 }
 
+// FirstDeferred says in one line why URLs wait for an unreachable robots.txt. It is empty if none does.
+func FirstDeferred(ctx context.Context, s store.Store) (string, error) {
+	found, err := readOrigins(ctx, s)
+	if err != nil || len(found) == 0 {
+		return "", err
+	}
+	return cli.Escape(found[0].Origin + "/robots.txt: " + found[0].text()), nil
+}
+
 // text says in one line why the URLs of an origin wait.
 func (o *deferredOrigin) text() string {
 	urls := cli.Count(o.URLs, "URL")

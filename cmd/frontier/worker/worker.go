@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"fetchd/cmd/frontier/progress"
+	"fetchd/cmd/frontier/show"
 	"fetchd/frontier"
 	"fetchd/frontier/store"
 	"fetchd/internal/cli"
@@ -70,7 +71,8 @@ func (c *Config) Run(ctx context.Context, s store.Store) (found frontier.Found, 
 
 // Work works on s with services that are connected.
 func (c *Config) Work(ctx context.Context, s store.Store, services []frontier.Service) (found frontier.Found, err error) {
-	display := &progress.Display{Out: c.Console, Quiet: c.Quiet, Endless: c.Endless || c.Recrawl.On(), Counts: s.Counts, Metrics: c.Metrics}
+	display := &progress.Display{Out: c.Console, Quiet: c.Quiet, Endless: c.Endless || c.Recrawl.On(), Counts: s.Counts, Metrics: c.Metrics,
+		Deferred: func(ctx context.Context) (string, error) { return show.FirstDeferred(ctx, s) }}
 	c.Recorded = display.Recorded(c.Recorded)
 	w, err := frontier.New(s, services, c.Config)
 	if err != nil {
