@@ -198,9 +198,19 @@ func (p conversion) parse(source string) (*html.Node, int, error) {
 	return doc, prepared.steps, nil
 }
 
-// render returns the Markdown of a tree. It ends with a newline, if there is any.
+// render returns the Markdown of a tree. It ends with a newline, if there is any. Empty links leave here, because
+// they count where menus are searched.
 func render(n *html.Node) (string, error) {
-	c := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(),
+	var empty []*html.Node
+	for inner := range n.Descendants() {
+		if isEmptyLink(inner) {
+			empty = append(empty, inner)
+		}
+	}
+	for _, link := range empty {
+		link.Parent.RemoveChild(link)
+	}
+	c := converter.NewConverter(converter.WithPlugins(htmlbase.NewBasePlugin(), commonmark.NewCommonmarkPlugin(commonmark.WithListEndComment(false)),
 		table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)), // padding is quadratic
 	))
 	c.Register.UnEscaper(escapesBracket, converter.PriorityEarly)

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
@@ -37,6 +38,22 @@ func isHidden(n *html.Node) bool {
 
 // unseen are elements whose content only a browser without them shows.
 var unseen = atoms(atom.Head, atom.Object, atom.Audio, atom.Canvas, atom.Video)
+
+// isEmptyLink reports whether an element is a link that shows nothing, or a link within the page that shows no
+// letter, as those next to headings and notes do.
+func isEmptyLink(n *html.Node) bool {
+	if n.DataAtom != atom.A {
+		return false
+	}
+	within := strings.HasPrefix(value(n, "href"), "#")
+	shows := func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) || !within && !unicode.IsSpace(c) }
+	for inner := range n.Descendants() {
+		if inner.DataAtom == atom.Img || inner.Type == html.TextNode && strings.ContainsFunc(inner.Data, shows) {
+			return false
+		}
+	}
+	return true
+}
 
 // attribute returns an attribute of an element, or nil.
 func attribute(n *html.Node, name string) *html.Attribute {

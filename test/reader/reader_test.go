@@ -229,3 +229,19 @@ func sum(t *testing.T, pages []page, c markdown.Content, n int) map[string]*figu
 	}
 	return sums
 }
+
+// TestPicture checks that docs/text.png shows the text of its page. testdata/picture.html says how it is made.
+func TestPicture(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("testdata/page.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/page.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := markdown.From(string(source), "https://a.example/ferries", markdown.Marked); got.Text != string(want) || err != nil {
+		t.Errorf("the text is %s, %v; want testdata/page.txt", got.Text, err)
+	}
+}
