@@ -8,7 +8,7 @@ import { FetchError, ServiceError, unknownEffect } from "./errors.js";
 import { defaultBodyBytes, Many, maxSends, returned, Task } from "./many.js";
 import { elsewhere, only } from "./options.js";
 import { checkAborted, deliveryOf, encode, onAbort, parse, reasonOf, withStore, type FetchInit, type Parsed, type Policies, type StoreInit } from "./request.js";
-import { broken, hasResponse, responseOf, Sequence, shown, type ClientResponse } from "./response.js";
+import { broken, hasResponse, isTruncated, responseOf, Sequence, shown, type ClientResponse } from "./response.js";
 import { Result } from "./result.js";
 import { Reader, Writer } from "./wire.js";
 
@@ -419,7 +419,7 @@ class Fetching {
     } else if (!hasResponse(outcome)) this.#reject(new FetchError(outcome, this.#deadline));
     else {
       const body = outcome.kind === "success" ? (outcome.inline_body ?? empty) : outcome.error_body;
-      this.#resolve(responseOf({ response: shown(outcome), url: outcome.final_url, requested: this.#request.url, signal: this.#signal, outcome: this.#whenOver, stored: outcome.stored_object }, outcome.stored_object ? undefined : body));
+      this.#resolve(responseOf({ response: shown(outcome), url: outcome.final_url, requested: this.#request.url, signal: this.#signal, outcome: this.#whenOver, stored: outcome.stored_object, truncated: isTruncated(outcome, this.#request.body_policy?.max_error_body_bytes ?? 0) }, outcome.stored_object ? undefined : body));
     }
   }
 

@@ -46,11 +46,23 @@ export interface Head {
   /** Waits for the outcome, or rejects if unread reports that nothing reads the body that it waits for. */
   readonly outcome: (unread: () => boolean) => Promise<FetchOutcome>;
   readonly stored?: StoredObject | undefined;
+  /** Whether the body is only the start of that of a failed status. */
+  readonly truncated?: boolean;
   readonly signal?: AbortSignal | undefined;
 }
 
-/** ClientResponse is a Response. A body that the service wrote to a store is there, and not in the response. */
-export type ClientResponse = Response & { readonly stored: StoredObject | undefined };
+/**
+ * ClientResponse is a Response. A body that the service wrote to a store is there, and not in the response. truncated
+ * means that the body is only the start of that of a failed status.
+ */
+export type ClientResponse = Response & { readonly stored: StoredObject | undefined; readonly truncated: boolean };
+
+/** isTruncated reports whether an outcome has less than the body of its failed status, of which so many bytes are kept. */
+export function isTruncated({ error_body, response }: FetchOutcome, kept: number): boolean {
+  const headers = headersOf(response);
+  const length = headers.has("content-encoding") ? null : headers.get("content-length");
+  return length === null ? error_body.length > 0 && error_body.length >= kept : error_body.length > 0 && error_body.length < Number(length);
+}
 
 /**
  * FetchdResponse has the prototype and every member of a standard Response. A body that arrived in one piece is
@@ -83,6 +95,10 @@ class FetchdResponse {
   /** stored is not part of the standard. */
   get stored(): StoredObject | undefined {
     return this.#head.stored;
+  }
+  /** truncated is not part of the standard. */
+  get truncated(): boolean {
+    return this.#head.truncated ?? false;
   }
   get status(): number {
     return this.#head.response?.status_code ?? 200;

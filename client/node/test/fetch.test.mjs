@@ -89,6 +89,15 @@ test("the text of a page", async () => {
   assert.equal((await outcomeOf(response)).text_summary.title, "A");
 });
 
+test("a long error page", async () => {
+  for (const [steps, truncated] of [["404:size=100000", true], ["404:size=100000,chunked", true], ["404:size=100000,coding=gzip", true], ["404:size=1000", false], ["404:size=1000,chunked", false], ["200:size=100000", false]]) {
+    const response = await client.fetch(origin.url(`/s/${key()}/${steps}`));
+    assert.equal(response.truncated, truncated, steps);
+    await response.arrayBuffer();
+  }
+  assert.equal((await client.fetch(origin.url(`/s/${key()}/404:size=100000`), { method: "HEAD" })).truncated, false);
+});
+
 test("a POST that was not sent may be sent again", async () => {
   const error = await failure(client.fetch(origin.url("/", "refused"), { method: "POST" }));
   assert.deepEqual([error.errorClass, error.failureType, error.retryable, error.requestState], ["connect_refused", "transient", true, "not_sent"]);

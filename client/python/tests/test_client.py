@@ -56,6 +56,18 @@ class ClientTest(Case):
             response = self.client.get(self.url(str(size), f"200:size={size}"), timeout=60)
             self.assertEqual((response.error, len(response.content), response.outcome.body_summary.size_bytes), (None, size, size))
 
+    def test_long_error_page(self):
+        """A failed status whose body is truncated says so."""
+        for steps, truncated in (
+            ("404:size=100000", True), ("404:size=100000,chunked", True), ("404:size=100000,coding=gzip", True),
+            ("404:size=1000", False), ("404:size=1000,chunked", False), ("200:size=100000", False),
+        ):
+            response = self.client.get(self.url(steps, steps))
+            self.assertEqual((steps, response.truncated, "truncated>" in repr(response)), (steps, truncated, truncated))
+        with self.client.stream("GET", self.url("a", "404:size=100000")) as streamed:
+            self.assertTrue((streamed.read(), streamed.truncated)[1])
+        self.assertFalse(self.client.head(self.url("b", "404:size=100000")).truncated)
+
     def test_limited_body(self):
         response = self.client.get(self.url("a", "200:size=1000"), body_policy={"max_size_bytes": 100})
         with self.assertRaises(fetchd.PermanentError) as raised:

@@ -109,6 +109,7 @@ def links_of(value: str) -> Dict[str, Dict[str, str]]:
 
 
 H = TypeVar("H", bound="Head")
+ERROR_BODY = 16384  # bytes that fetchd keeps of the body of a failed status, by default
 
 
 class Head:
@@ -165,6 +166,16 @@ class Head:
     def is_redirect(self) -> bool:
         """Whether the response is a redirect, which was not followed."""
         return self.status_code in (301, 302, 303, 307, 308) and "location" in self.headers
+
+    @property
+    def truncated(self) -> bool:
+        """Whether this is only the start of the body of a failed status: 16 KiB, or what
+        body_policy.max_error_body_bytes says. Of a body without Content-Length only 16 KiB are noticed."""
+        size = len(self._outcome.error_body) if self._outcome else 0
+        length = self.headers.get("content-length", "")
+        if length.isdecimal() and "content-encoding" not in self.headers:
+            return 0 < size < int(length)
+        return size == ERROR_BODY
 
     @property
     def cookies(self) -> Dict[str, str]:
@@ -332,6 +343,7 @@ class Response(Head):
         error = self.error
         failed = f", error_class={error.error_class!r}, retryable={error.retryable}" if error else ""
         size = f", {len(self._body)} bytes" if self.kind == "success" and not self._undelivered else ""
+        size += ", truncated" if self.truncated else ""
         return f"<Response {self.status_code or 'none'} {self.url!r}, {self.kind}{failed}, attempt {self.attempt_count}{size}>"
 
 
