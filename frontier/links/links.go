@@ -56,8 +56,13 @@ type Config struct {
 	// RobotsTags are the values of the header X-Robots-Tag.
 	RobotsTags []string
 	// Agent is the name of the crawler, whose meta element and X-Robots-Tag lines apply too.
-	Agent  string
-	Limits Limits
+	Agent string
+	// Requisites has [Page.Requisites] and [Page.Title] found. The document may then be a style sheet, a manifest or an
+	// SVG image too, by its ContentType.
+	Requisites bool
+	// NoLinks has no links found.
+	NoLinks bool
+	Limits  Limits
 	// Pause is called after each [work.Quantum] with the work since the last call. Its error ends the
 	// search. It may be nil.
 	Pause func(spent int) error
@@ -71,6 +76,11 @@ type Page struct {
 	// not to follow its links. Neither are in Links.
 	NoFollow int
 	Closed   bool
+	// Requisites are what the document needs to be shown, distinct and in its order, at most [MaxRequisites].
+	Requisites []Requisite
+	// OverRequisites is how many references to more requisites that limit has left out.
+	OverRequisites int
+	Title          string // at most 500 bytes of it
 	// TooLong is the number of links of more than [normal.MaxURLBytes], and Bad that of other links
 	// without a normal form, such as javascript: and mailto:.
 	// Equal references count once.
@@ -99,14 +109,12 @@ func CutName(cut string) string {
 func Read(r io.Reader, c Config) (Page, error) {
 	c.Limits = c.Limits.withDefaults()
 	s := &search{config: c, url: c.URL, meter: &work.Meter{Limit: c.Limits.Work, Pause: c.Pause},
-		seen: make(map[string]struct{}), references: make(map[string]struct{})}
+		seen: make(map[string]struct{}), references: make(map[reference]struct{})}
 	s.page.Closed = headerCloses(c.RobotsTags, c.Agent)
 	bounded := &io.LimitedReader{R: r, N: c.Limits.Bytes + 1}
-	text, err := s.decoded(bounded)
-	if err != nil {
+	if err := s.document(bounded); err != nil {
 		return Page{}, err
 	}
-	s.run(text)
 	if bounded.N <= 0 && s.page.Cut == "" {
 		s.page.Cut = CutBytes
 	}
@@ -115,6 +123,23 @@ func Read(r io.Reader, c Config) (Page, error) {
 	}
 	s.page.Work = s.meter.Spent()
 	return s.page, s.err
+}
+
+// document reads a document of any of the types that are searched.
+func (s *search) document(r io.Reader) error {
+	if s.config.Requisites {
+		switch kindOf(s.config.ContentType, s.config.URL) {
+		case sheet:
+			return s.readSheet(r)
+		case manifest:
+			return s.readManifest(r)
+		}
+	}
+	text, err := s.decoded(r)
+	if err == nil {
+		s.run(text)
+	}
+	return err
 }
 
 func (l Limits) withDefaults() Limits {
@@ -156,16 +181,21 @@ type search struct {
 	templates int  // open template elements
 	seen      map[string]struct{}
 	bytes     int // of page.Links
-	queue     []string
+	queue     []reference
+	// requisites are the places of page.Requisites, by URL.
+	requisites map[string]int
+	text       string // the element whose text comes next: style or title, or empty
 	// references are those that were resolved, to resolve equal ones once: the first ones, up to
 	// maxRemembered.
-	references map[string]struct{}
+	references map[reference]struct{}
 	remembered int
 	err        error // ends the search
 }
 
 // ended reports whether the rest of the document is not read.
-func (s *search) ended() bool { return s.page.Cut != "" || s.page.Closed || s.err != nil }
+func (s *search) ended() bool {
+	return s.page.Cut != "" || (s.page.Closed || s.config.NoLinks) && !s.config.Requisites || s.err != nil
+}
 
 // spend adds work, and reports whether the search goes on.
 func (s *search) spend(n int) bool {
@@ -193,7 +223,10 @@ func (s *search) run(r io.Reader) {
 			s.flush()
 			s.end(z.Err())
 			return
+		case html.TextToken:
+			s.content(z)
 		case html.EndTagToken:
+			s.text = ""
 			if name, _ := z.TagName(); string(name) == "template" && s.templates > 0 {
 				s.templates--
 			}
@@ -258,6 +291,10 @@ func (s *search) end(err error) {
 type attributes struct {
 	href, src, data, rel, media, name, equiv, content string
 	hasHref                                           bool
+
+	// Those of requisites.
+	xlink, as, style, background, poster, lowsrc, srcset, imagesrcset string
+	lazy, lazySets                                                    []string
 }
 
 // tag reads a start tag, and returns the name of its element.
@@ -272,12 +309,23 @@ func (s *search) tag(z *html.Tokenizer) (name string) {
 		return name
 	case "a", "area", "link", "iframe", "frame", "embed", "object", "meta", "base":
 	default:
-		return name
+		if !s.config.Requisites {
+			return name
+		}
+		if name == "style" || name == "title" {
+			s.text = name
+		}
+		if !more {
+			return name
+		}
 	}
 	if s.templates > 0 {
 		return name
 	}
 	a := s.read(z, more)
+	if s.config.Requisites {
+		s.needs(name, &a)
+	}
 	switch name {
 	case "base":
 		s.setBase(a)
@@ -299,7 +347,7 @@ func (s *search) tag(z *html.Tokenizer) (name string) {
 		if a.data != "" && a.isHTML() {
 			s.add(a.data, "")
 		}
-	default:
+	case "a", "area":
 		if a.hasHref {
 			s.add(a.href, a.rel)
 		}
@@ -331,6 +379,10 @@ func (s *search) read(z *html.Tokenizer, more bool) (a attributes) {
 			set(&a.equiv, value)
 		case "content":
 			set(&a.content, value)
+		default:
+			if s.config.Requisites {
+				a.setRequisite(string(key), value)
+			}
 		}
 	}
 	return a
@@ -408,20 +460,28 @@ func (s *search) meta(a attributes) {
 const early = 100
 
 // add adds a reference.
-func (s *search) add(reference, rel string) {
+func (s *search) add(text, rel string) {
 	switch {
+	case s.config.NoLinks || s.page.Closed:
 	case hasWord(rel, "nofollow"):
 		s.page.NoFollow++
-	case len(reference) > normal.MaxURLBytes:
+	case len(text) > normal.MaxURLBytes:
 		s.page.TooLong++
-	case s.base != nil || s.based:
-		s.flush()
-		s.resolve(reference)
 	default:
-		s.queue = append(s.queue, reference)
-		if len(s.queue) == early {
-			s.flush()
-		}
+		s.wait(reference{text, link})
+	}
+}
+
+// wait resolves a reference as soon as the base is known.
+func (s *search) wait(r reference) {
+	if s.base != nil || s.based {
+		s.flush()
+		s.resolve(r)
+		return
+	}
+	s.queue = append(s.queue, r)
+	if len(s.queue) == early {
+		s.flush()
 	}
 }
 
@@ -447,12 +507,12 @@ func (s *search) flush() {
 const maxRemembered = 1 << 20
 
 // remember reports whether a reference was resolved before.
-func (s *search) remember(reference string) (twice bool) {
-	if _, twice = s.references[reference]; twice {
+func (s *search) remember(r reference) (twice bool) {
+	if _, twice = s.references[r]; twice {
 		return true
 	}
-	if s.remembered += len(reference) + perReference; s.remembered <= maxRemembered {
-		s.references[reference] = struct{}{}
+	if s.remembered += len(r.text) + perReference; s.remembered <= maxRemembered {
+		s.references[r] = struct{}{}
 	}
 	return false
 }
@@ -465,20 +525,25 @@ func (s *search) inReference(reference string) string {
 	return s.queries.inReference(reference)
 }
 
-func (s *search) resolve(reference string) {
-	reference, _, hasPart := strings.Cut(reference, "#") // a page has one link, whatever its parts are
-	if hasPart && reference != "" && reference[len(reference)-1] <= ' ' {
-		reference += "#" // a space before a part is not the end of the reference
+func (s *search) resolve(r reference) {
+	text, _, hasPart := strings.Cut(r.text, "#") // a page has one link, whatever its parts are
+	if hasPart && text != "" && text[len(text)-1] <= ' ' {
+		text += "#" // a space before a part is not the end of the reference
 	}
-	if s.base == nil || s.remember(reference) {
+	if s.base == nil || s.remember(reference{text, r.purpose}) {
 		return
 	}
-	encoded := s.inReference(reference)
+	encoded := s.inReference(text)
 	if !s.spend(perReference+s.base.Cost(encoded)) && len(s.queue) == 0 { // few references wait for a base
 		return
 	}
 	u, err := s.base.Resolve(encoded)
 	switch {
+	case err == nil && r.purpose != link:
+		s.addRequisite(u, r.purpose == searched)
+		return
+	case r.purpose != link:
+		return
 	case errors.Is(err, normal.ErrTooLong):
 		s.page.TooLong++
 		return
