@@ -99,6 +99,8 @@ type Config struct {
 	// RecordStore names a store of every service. If it is not empty, the services record all
 	// requests and responses there, in WARC files.
 	RecordStore string
+	// Requisites adds what pages need to be shown. If it is nil, nothing is added, but what was added before is fetched.
+	Requisites *Requisites
 	// Discovery adds the links of pages. If it is nil, only sitemaps that were added are read.
 	Discovery *Discovery
 	// Outdated reports whether another configuration applies now. It is asked after each claim, before a URL of it is
@@ -172,6 +174,11 @@ type Discovery struct {
 	Limits   store.Limits
 }
 
+// excludes reports whether a URL is excluded, which holds for requisites too.
+func (d *Discovery) excludes(url string) bool {
+	return d != nil && d.Scope != nil && d.Scope.Excludes(url)
+}
+
 // narrow reports whether redirects within an origin may leave the scope.
 func (d *Discovery) narrow() bool { return d != nil && d.Scope != nil && d.Scope.Narrow() }
 
@@ -207,6 +214,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Open = cmp.Or(c.Open, defaultOpen)
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, defaultMaxBody)
+	if r := c.Requisites; r != nil {
+		c.Requisites = &Requisites{cmp.Or(r.MaxBodyBytes, defaultRequisiteBytes), cmp.Or(r.MaxHosts, defaultRequisiteHosts)}
+	}
 	c.KeepHeaders = slices.Clone(c.KeepHeaders)
 	for i, name := range c.KeepHeaders {
 		c.KeepHeaders[i] = http.CanonicalHeaderKey(name)
@@ -231,6 +241,10 @@ func (c *Config) check() error {
 	fault(c.Open < 0, "Open is %d: use 1 or more", c.Open)
 	fault(c.MaxAttempts < 0 || c.MaxAttempts > 11, "MaxAttempts is %d: use 1 to 11", c.MaxAttempts)
 	fault(c.MaxBodyBytes < 0 || c.MaxBodyBytes > maxMaxBody, "MaxBodyBytes is %d: use 1 to %d", c.MaxBodyBytes, int64(maxMaxBody))
+	if r := c.Requisites; r != nil {
+		fault(r.MaxBodyBytes < 0 || r.MaxBodyBytes > maxMaxBody, "Requisites.MaxBodyBytes is %d: use 1 to %d", r.MaxBodyBytes, int64(maxMaxBody))
+		fault(r.MaxHosts < 0, "Requisites.MaxHosts is %d: it must not be negative", r.MaxHosts)
+	}
 	fault(c.Lease <= c.TotalTimeout+leaseReserve, "Lease is %v: it must be more than TotalTimeout (%v) and %v", c.Lease, c.TotalTimeout, leaseReserve)
 	fault(c.Budget.Bytes < 0 || c.Budget.Time < 0 || c.Budget.HostBytes < 0, "Budget is %+v: it must not be negative", c.Budget)
 	if err := CheckKeepHeaders(c.KeepHeaders); err != nil {

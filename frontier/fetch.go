@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fetchd/client"
+	"fetchd/frontier/links"
 	"fetchd/frontier/normal"
 	"fetchd/frontier/robots"
 	"fetchd/frontier/sitemap"
@@ -22,6 +23,7 @@ const (
 	robotsChain               // does not check robots.txt itself
 	robotsOnceChain           // the same, with one attempt
 	sitemapChain
+	requisiteChain
 )
 
 func (k chainKind) robots() bool { return k == robotsChain || k == robotsOnceChain }
@@ -129,7 +131,10 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 		if e := v.checkLease(); e != nil {
 			return nil, e
 		}
-		task := v.task(url, redirects, kind, earlier)
+		task, err := v.task(url, redirects, kind, earlier)
+		if err != nil {
+			return nil, v.storeFailed("read the URL of a page", err)
+		}
 		outcome, err := v.send(task)
 		if outcome == nil {
 			return nil, v.broken(err)
@@ -148,8 +153,8 @@ func (v *visit) part(url string, redirects int, kind chainKind, earlier store.Ea
 }
 
 // task returns the fetch of a part. Its body is that of the visit, except for a robots.txt.
-func (v *visit) task(url string, redirects int, kind chainKind, earlier store.Earlier) client.Task {
-	task := client.Task{SendBefore: v.startBefore()}
+func (v *visit) task(url string, redirects int, kind chainKind, earlier store.Earlier) (task client.Task, err error) {
+	task = client.Task{SendBefore: v.startBefore()}
 	if kind.robots() {
 		task.Request = v.w.config.robotsRequest(url, redirects, earlier)
 	} else {
@@ -164,12 +169,14 @@ func (v *visit) task(url string, redirects int, kind chainKind, earlier store.Ea
 		once(task.Request)
 	case sitemapChain:
 		sitemapPolicies(task.Request)
+	case requisiteChain:
+		err = v.requisitePolicies(task.Request)
 	}
 	if v.anySize {
 		anySize(task.Request)
 	}
 	task.Request.AuthProvider = v.provider(url)
-	return task
+	return task, err
 }
 
 // send sends a task, and counts what it has cost. The outcome is nil if the fetch has none.
@@ -273,8 +280,12 @@ func (v *visit) newBody() client.BodyWriter {
 	switch {
 	case v.claim.Kind == store.Sitemap:
 		v.spool = &spool{limit: sitemap.MaxBytes}
-	case v.discovers():
-		v.spool = &spool{limit: v.w.config.Discovery.Links.DocumentBytes() + 1} // one more shows that it is longer
+	case v.discovers() || v.searchesRequisites():
+		var limits links.Limits
+		if d := v.w.config.Discovery; d != nil {
+			limits = d.Links
+		}
+		v.spool = &spool{limit: limits.DocumentBytes() + 1} // one more shows that it is longer
 	}
 	if v.spool != nil {
 		to = append(to, v.spool)

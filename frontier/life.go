@@ -3,6 +3,7 @@ package frontier
 import (
 	"fmt"
 
+	"fetchd/frontier/links"
 	"fetchd/frontier/store"
 	pb "fetchd/gen/fetchd/v1"
 )
@@ -22,8 +23,11 @@ func (v *visit) run() ending {
 		return e
 	}
 	kind := pageChain
-	if c.Kind == store.Sitemap {
+	switch {
+	case c.Kind == store.Sitemap:
 		kind = sitemapChain
+	case v.needed():
+		kind = requisiteChain
 	}
 	outcome, e := v.chain(c.URL, kind, c.Earlier)
 	if e != nil {
@@ -57,8 +61,8 @@ func (v *visit) received(outcome *pb.FetchOutcome, result ending) ending {
 			return *e
 		}
 	}
-	if v.leftOut || v.tooDeep() && !v.w.config.Recrawl.On() {
-		// A 304 would hide the links from a crawl with larger limits.
+	if v.leftOut || v.tooDeep() && !v.w.config.Recrawl.On() || v.claim.Kind < store.Page && isHTML(result.fetch.ContentType) {
+		// A 304 would hide the links from a crawl with larger limits, or once the URL is a page.
 		result.fetch.ETag, result.fetch.LastModified = "", ""
 	}
 	return result
@@ -67,7 +71,8 @@ func (v *visit) received(outcome *pb.FetchOutcome, result ending) ending {
 // discover adds what the body of a success links to. It changes e if the body is not usable. It
 // returns the visit's ending if that failed.
 func (v *visit) discover(outcome *pb.FetchOutcome, e *ending) *ending {
-	if v.claim.Kind == store.Page && (!v.discovers() || !isHTML(e.fetch.ContentType)) {
+	found := v.discovers() && isHTML(e.fetch.ContentType) || v.searchesRequisites() && links.HasRequisites(e.fetch.ContentType, outcome.GetFinalUrl())
+	if v.claim.Kind != store.Sitemap && !found {
 		return nil
 	}
 	var stop *ending

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 
 	"fetchd/frontier/links"
@@ -29,7 +28,8 @@ func (v *visit) tooDeep() bool {
 	return d != nil && v.claim.Kind == store.Page && d.MaxDepth >= 0 && v.claim.Depth >= d.MaxDepth
 }
 
-// allows reports whether the target of a redirect, or another URL of the claim's kind, belongs to the crawl.
+// allows reports whether the target of a redirect, or another URL of the claim's kind, belongs to the crawl. A requisite
+// belongs to it wherever it is.
 func (v *visit) allows(url string) bool {
 	d := v.w.config.Discovery
 	if d == nil || d.Scope == nil {
@@ -39,8 +39,11 @@ func (v *visit) allows(url string) bool {
 	if err != nil {
 		return false // fetchd accepts some URLs without a normal form
 	}
-	if v.claim.Kind == store.Sitemap {
+	switch {
+	case v.claim.Kind == store.Sitemap:
 		return d.Scope.AllowsSitemap(u)
+	case v.needed():
+		return !d.Scope.Excludes(u)
 	}
 	return d.Scope.Allows(u)
 }
@@ -80,10 +83,15 @@ func (v *visit) searchPage(body io.Reader, c links.Config) (page links.Page, rel
 	return page, release, err
 }
 
-// readPage adds the links of a page. If a limit has left out some, it says so in e.
+// readPage adds the links and requisites of a document. If a limit has left out some, it says so in e.
 func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*ending, error) {
 	w, d := v.w, v.w.config.Discovery
-	c := links.Config{URL: outcome.GetFinalUrl(), ContentType: e.fetch.ContentType, Agent: w.config.UserAgent, Limits: d.Links}
+	c := links.Config{URL: outcome.GetFinalUrl(), ContentType: e.fetch.ContentType, Agent: w.config.UserAgent,
+		Requisites: v.searchesRequisites(), NoLinks: !v.discovers() || !isHTML(e.fetch.ContentType)}
+	var limits store.Limits
+	if d != nil {
+		c.Limits, limits = d.Links, d.Limits
+	}
 	for _, h := range outcome.GetResponse().GetHeaders() {
 		switch h.GetName() {
 		case "Content-Type":
@@ -101,9 +109,19 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*
 	}
 	defer release()
 	if page.Cut != "" {
-		w.logger.InfoContext(v.ctx, "links left out", slog.String("url", v.claim.URL), slog.String("reason", page.Cut))
-		w.metrics.cut.WithLabelValues(links.CutName(page.Cut)).Inc()
-		e.fetch.LastError = leftOutOf + page.Cut
+		v.noteLeftOut(e, "links", page.Cut, links.CutName(page.Cut))
+	}
+	if v.claim.Kind == store.Page {
+		e.fetch.Title = page.Title
+	}
+	if c.Requisites {
+		reason, stop := v.putRequisites(page)
+		if stop != nil {
+			return stop, nil
+		}
+		if reason != "" {
+			v.noteLeftOut(e, "requisites", reason, "requisites")
+		}
 	}
 	var entries []store.Entry
 	for _, u := range page.Links {
@@ -126,11 +144,8 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*
 			f.Cut[page.Cut]++
 		}
 	})
-	return v.put(entries, d.Limits), nil
+	return v.put(entries, limits), nil
 }
-
-// leftOutOf starts the LastError of a fetched page of which a limit has left out links.
-const leftOutOf = "links left out: "
 
 func (v *visit) entry(url string, kind store.Kind, depth int) store.Entry {
 	return store.Entry{URL: url, Kind: kind, Depth: depth, Parent: v.claim.ID, Priority: v.claim.Priority}

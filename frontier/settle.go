@@ -42,6 +42,7 @@ func (w *Worker) settleRecord(v *visit, e ending) {
 	if e.queue != "" {
 		ok := w.persist("add a redirect's target", func(ctx context.Context) error {
 			entry := v.entry(e.queue, v.claim.Kind, v.claim.Depth)
+			entry.Need = v.claim.Need
 			_, err := w.store.Put(ctx, []store.Entry{entry}, store.Limits{}) // an invalid URL is ignored
 			return err
 		})
@@ -76,6 +77,8 @@ func (w *Worker) submit(v *visit, e ending) *pending {
 	if e.fetch.Status == store.Fetched {
 		e.fetch.RecrawlIn = w.config.Recrawl.next(v.claim, e.fetch)
 	}
+	e.fetch.Kind = v.claim.Kind
+	e.fetch.Unneeded = !v.needed() && e.fetch.Status == store.Dead && store.IsNarrow(e.fetch.ErrorClass)
 	return w.recorder.submit(v.claim, e.fetch)
 }
 

@@ -164,6 +164,11 @@ type Found struct {
 	TooLong    int64 // links that are longer than a URL may be
 	Sitemaps   int64 // that were read
 	OverBudget int64 // URLs of hosts that have used up their budget
+
+	Requisites         int64 // new URLs that pages need
+	Excluded           int64 // requisites that are excluded, each time that they are named
+	OverRequisites     int64 // requisites that a limit of their page has left out, likewise
+	OverRequisiteHosts int64 // requisites that Requisites.MaxHosts has left out, likewise
 	// Cut counts the pages of which a limit has left out links, by the limit.
 	Cut map[string]int64
 }

@@ -76,15 +76,18 @@ func (c *grouping) groups() (store.Grouping, error) {
 
 // fetches are the flags for what is fetched, and how often it is tried.
 type fetches struct {
-	UserAgent string        `default:"${agent}" group:"Fetches:" help:"Name of the crawler, which origins receive. Say how to reach you. Its leading letters, _ and - select the rules of robots.txt."`
-	From      string        `placeholder:"ADDRESS" group:"Fetches:" help:"Mail address of who is responsible for the crawler, which origins receive in From. Default: none."`
-	Accept    []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body. Default: text/html,application/xhtml+xml."`
-	MaxBody   int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
-	Full      bool          `group:"Fetches:" help:"Fetch pages in full that were fetched before, also if they have not changed."`
-	Charset   bool          `name:"require-valid-charset" group:"Fetches:" help:"Fail a body that is not valid in its charset, as undecodable."`
-	Profile   string        `enum:"standard,download" default:"standard" group:"Fetches:" help:"Retries within a fetch: standard (short waits) or download (1, 2 and 4 s with jitter, also after a 408). Default: ${default}."`
-	Attempts  int           `name:"max-attempts" placeholder:"N" group:"Fetches:" help:"Maximum number of attempts in one fetch, 1 to 11. Default: 3, or 4 with --profile download."`
-	Timeout   time.Duration `name:"total-timeout" placeholder:"DURATION" group:"Fetches:" help:"Time limit of one fetch, including its retries. Default: 1m, or 15m with --profile download."`
+	UserAgent         string        `default:"${agent}" group:"Fetches:" help:"Name of the crawler, which origins receive. Say how to reach you. Its leading letters, _ and - select the rules of robots.txt."`
+	From              string        `placeholder:"ADDRESS" group:"Fetches:" help:"Mail address of who is responsible for the crawler, which origins receive in From. Default: none."`
+	Accept            []string      `default:"text/html,application/xhtml+xml" placeholder:"TYPE" group:"Fetches:" help:"Accepted media types. Others fail as content_type, and an empty body fails as empty_body. \"any\" accepts everything, including an empty body. Default: text/html,application/xhtml+xml."`
+	MaxBody           int64         `name:"max-body-bytes" default:"16777216" group:"Fetches:" help:"Maximum length of a body, up to 1 TiB. A longer body fails as body_too_large. Default: 16 MiB."`
+	Requisites        bool          `group:"Fetches:" help:"Fetch what pages need to be shown too: images, style sheets, scripts, fonts and frames, of any host and type. Default: with --warc; --requisites=false turns it off."`
+	MaxRequisite      int64         `name:"max-requisite-bytes" default:"268435456" group:"Fetches:" help:"Maximum length of a requisite, instead of --max-body-bytes. Default: 256 MiB."`
+	MaxRequisiteHosts int64         `name:"max-requisite-hosts" default:"1000" group:"Fetches:" help:"Maximum number of hosts in the database that only requisites have led to. Requisites on more are left out."`
+	Full              bool          `group:"Fetches:" help:"Fetch pages in full that were fetched before, also if they have not changed."`
+	Charset           bool          `name:"require-valid-charset" group:"Fetches:" help:"Fail a body that is not valid in its charset, as undecodable."`
+	Profile           string        `enum:"standard,download" default:"standard" group:"Fetches:" help:"Retries within a fetch: standard (short waits) or download (1, 2 and 4 s with jitter, also after a 408). Default: ${default}."`
+	Attempts          int           `name:"max-attempts" placeholder:"N" group:"Fetches:" help:"Maximum number of attempts in one fetch, 1 to 11. Default: 3, or 4 with --profile download."`
+	Timeout           time.Duration `name:"total-timeout" placeholder:"DURATION" group:"Fetches:" help:"Time limit of one fetch, including its retries. Default: 1m, or 15m with --profile download."`
 }
 
 // endings are the flags for what follows from failures.
@@ -146,6 +149,9 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 	}
 	if len(c.Accept) == 1 && c.Accept[0] == "any" {
 		config.Accept = nil
+	}
+	if c.Requisites || c.WARC != "" && !slices.Contains(a.given, "requisites") {
+		config.Requisites = &frontier.Requisites{MaxBodyBytes: c.MaxRequisite, MaxHosts: c.MaxRequisiteHosts}
 	}
 	providers, err := c.Sign.Providers()
 	if err != nil {
@@ -231,6 +237,8 @@ func (c *workerFlags) checkNumbers() error {
 		{"--db-connections", int64(c.Connections), 1, 1000},
 		{"--max-attempts", int64(c.Attempts), 1, maxAttempts},
 		{"--max-body-bytes", c.MaxBody, 1, maxBody},
+		{"--max-requisite-bytes", c.MaxRequisite, 1, maxBody},
+		{"--max-requisite-hosts", c.MaxRequisiteHosts, 1, 1_000_000_000},
 		{"--max-url-retries", int64(c.Retries), 0, 1_000_000},
 	} {
 		if n.value < n.least || n.value > n.most {

@@ -41,7 +41,7 @@ func TestExport(t *testing.T) {
 		{"URLs as JSON lines", "export", `{"id":1,"url":"http://a.test/?a=1&b=2","host":"a.test","status":"failed",` +
 			`"last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","error_class":"http_server_error","retry_count":2,"failure_count":1,"crash_count":0,` +
 			`"http_status":503,"ready_at":"2027-01-15T08:00:00.123Z","lease_until":null,"worker":"","fetched_at":"2027-01-15T08:00:00.000Z","recrawl_at":null,` +
-			`"kind":"page","priority":7,"depth":2,"parent_url":"http://a.test/?a=1&b=2","metadata":"=1"}` + "\n"},
+			`"kind":"page","priority":7,"depth":2,"parent_url":"http://a.test/?a=1&b=2","page_url":"","title":"","metadata":"=1"}` + "\n"},
 		{"fetches as JSON lines", "export --what fetches", `{"id":1,"url":"http://a.test/?a=1&b=2","final_url":"","status":"failed","http_status":503,` +
 			`"error_class":"http_server_error","last_error":"=cmd|'/C calc'!A0, \"<b>\"\nline","attempts":3,"retry_count":2,"duration_ms":1500,"wait_ms":1000,` +
 			`"bytes":7,"body_digest":"sha256:00","ended_at":"2027-01-15T08:00:00.000Z",` +

@@ -140,7 +140,10 @@ func hasRules(text string) bool {
 }
 
 func kindOf(k store.Kind) pb.Kind {
-	if k == store.Sitemap {
+	switch {
+	case k < store.Page:
+		return pb.Kind_KIND_REQUISITE
+	case k == store.Sitemap:
 		return pb.Kind_KIND_SITEMAP
 	}
 	return pb.Kind_KIND_PAGE

@@ -331,6 +331,15 @@ func (s *search) tag(z *html.Tokenizer) (name string) {
 		s.setBase(a)
 	case "meta":
 		s.meta(a)
+	default:
+		s.follow(name, &a)
+	}
+	return name
+}
+
+// follow adds the link of a tag.
+func (s *search) follow(name string, a *attributes) {
+	switch name {
 	case "link":
 		if a.isLink() {
 			s.add(a.href, a.rel)
@@ -352,7 +361,6 @@ func (s *search) tag(z *html.Tokenizer) (name string) {
 			s.add(a.href, a.rel)
 		}
 	}
-	return name
 }
 
 // read reads the attributes of a tag. Of one that comes twice, the first counts.

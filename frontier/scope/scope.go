@@ -147,7 +147,12 @@ func (s *Scope) allowsPlace(normalised string) bool {
 
 func (s *Scope) matches(normalised string) bool {
 	match := func(r *regexp.Regexp) bool { return r.MatchString(normalised) }
-	return (len(s.include) == 0 || slices.ContainsFunc(s.include, match)) && !slices.ContainsFunc(s.exclude, match)
+	return (len(s.include) == 0 || slices.ContainsFunc(s.include, match)) && !s.Excludes(normalised)
+}
+
+// Excludes reports whether a URL in its normal form matches an exclusion, which holds for requisites of pages too.
+func (s *Scope) Excludes(normalised string) bool {
+	return slices.ContainsFunc(s.exclude, func(r *regexp.Regexp) bool { return r.MatchString(normalised) })
 }
 
 // AllowsSitemap reports whether a sitemap may be read. It must be at a host of the crawl; its path

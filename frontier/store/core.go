@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"fetchd/frontier/store/database"
@@ -14,6 +15,8 @@ type core struct {
 	db      *database.DB
 	delayMS int64
 	own     changes
+
+	requisites sync.Mutex // held by PutRequisites
 }
 
 // base returns what a Store of one database has in common with that of the other.
@@ -22,6 +25,7 @@ func (s *core) base() *core { return s }
 // changes are the steps of long operations, which each database does in its own statements. Each changes rows in one
 // transaction. ids has at most chunkSize ids. Rows that are no longer selected do not change.
 type changes interface {
+	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
 	again(ctx context.Context, ids []int64, a again) (int64, error)
 	abort(ctx context.Context, ids []int64, class, text string) (int64, error)
 	prune(ctx context.Context, ids []int64, p pruning) (int64, error)
@@ -90,9 +94,9 @@ func (d span) Scan(value any) error {
 	return err
 }
 
-// clock converts a stored time. Zero means never.
+// clock converts a stored time. Zero means never, and less is the order of a URL that is needed.
 func clock(ms int64) time.Time {
-	if ms == 0 {
+	if ms <= 0 {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)

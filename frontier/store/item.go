@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -35,7 +36,10 @@ type item struct {
 	ContentType  string `json:"content_type,omitempty"`
 	Charset      string `json:"charset,omitempty"`
 	Headers      string `json:"headers,omitempty"`
-	Whole        bool   `json:"whole,omitempty"` // a 2xx, which replaces the stored validators, digest and earlier record
+	Whole        bool   `json:"whole,omitempty"` // a 2xx, which replaces the stored validators, digest, title and earlier record
+	Kind         Kind   `json:"kind,omitempty"`
+	Unneeded     bool   `json:"unneeded,omitempty"`
+	Title        string `json:"title,omitempty"`
 	RecrawlInMS  int64  `json:"recrawl_in_ms,omitempty"`
 
 	WARCFile          string `json:"warc_file,omitempty"`
@@ -88,7 +92,7 @@ func (f Fetch) item(place int) (item, error) {
 		DurationMS: millis(f.Duration), WaitMS: millis(f.Wait), Bytes: f.Bytes,
 		ETag: clean(f.ETag), LastModified: clean(f.LastModified), BodyDigest: clean(f.BodyDigest),
 		ContentType: clean(f.ContentType), Charset: clean(f.Charset), Headers: clean(f.Headers),
-		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2, RecrawlInMS: millis(f.RecrawlIn),
+		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2, RecrawlInMS: millis(f.RecrawlIn), Kind: f.Kind, Unneeded: f.Unneeded, Title: clean(f.Title),
 		WARCFile: clean(f.Archived.File), WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: clean(f.Archived.RecordID),
 		WARCDate: clean(f.Archived.Date), WARCPayloadDigest: clean(f.Archived.PayloadDigest),
 	}
@@ -117,6 +121,8 @@ type normalised struct {
 	Parent    int64  `json:"parent,omitempty"`
 	Metadata  string `json:"metadata,omitempty"`
 	ChangedMS int64  `json:"changed_ms,omitempty"`
+	Page      int64  `json:"page,omitempty"`
+	Hops      int    `json:"hops,omitempty"`
 }
 
 func normalise(raw string) (normalised, error) {
@@ -133,7 +139,7 @@ func normalise(raw string) (normalised, error) {
 }
 
 // normaliseAll separates valid entries from others. Of entries with the same URL it returns the first,
-// with the smallest depth and the last change of all.
+// with the smallest depth, the last change, the widest kind and the first need of all.
 func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
 	good := make([]normalised, 0, len(entries))
 	seen := make(map[string]int, len(entries)) // places in good, by URL
@@ -145,8 +151,7 @@ func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
 			continue
 		}
 		if at, twice := seen[n.URL]; twice {
-			good[at].Depth = min(good[at].Depth, n.Depth)
-			good[at].ChangedMS = max(good[at].ChangedMS, n.ChangedMS)
+			good[at].merge(n)
 			continue
 		}
 		seen[n.URL] = len(good)
@@ -155,13 +160,31 @@ func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
 	return good, bad
 }
 
+// merge adds another entry of the same URL. The depth of a requisite does not count.
+func (n *normalised) merge(o normalised) {
+	switch {
+	case n.Kind < Page && o.Kind >= Page:
+		n.Depth = o.Depth
+	case n.Kind >= Page && o.Kind < Page:
+	default:
+		n.Depth = min(n.Depth, o.Depth)
+	}
+	n.Kind = max(n.Kind, o.Kind)
+	n.ChangedMS = max(n.ChangedMS, o.ChangedMS)
+	if n.Page == 0 {
+		n.Page, n.Hops = o.Page, o.Hops
+	}
+}
+
 func (e Entry) normalise() (normalised, error) {
 	n, err := normalise(e.URL)
 	switch {
 	case err != nil:
 		return n, err
-	case e.Kind != Page && e.Kind != Sitemap:
-		return n, fmt.Errorf("kind %d is neither Page nor Sitemap", e.Kind)
+	case e.Kind < Asset || e.Kind > Sitemap:
+		return n, fmt.Errorf("kind %d is none", e.Kind)
+	case e.Kind < Page && e.Need.PageID == 0:
+		return n, errors.New("a requisite has no page")
 	case e.Priority < -MaxPriority || e.Priority > MaxPriority:
 		return n, fmt.Errorf("priority %d is not between -%d and %d", e.Priority, MaxPriority, MaxPriority)
 	case e.Depth < 0 || e.Depth > math.MaxInt32:
@@ -170,6 +193,7 @@ func (e Entry) normalise() (normalised, error) {
 		return n, fmt.Errorf("metadata has %d bytes, the limit is %d", len(e.Metadata), MaxMetadata)
 	}
 	n.Kind, n.Priority, n.Depth, n.Parent, n.Metadata = e.Kind, e.Priority, e.Depth, e.Parent, clean(e.Metadata)
+	n.Page, n.Hops = e.Need.PageID, e.Need.Hops
 	if !e.Changed.IsZero() {
 		n.ChangedMS = e.Changed.UnixMilli()
 	}

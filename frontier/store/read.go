@@ -38,6 +38,9 @@ type Place struct {
 	Depth     int
 	Metadata  string
 	ParentURL string // empty if there is none, or if it was deleted
+	PageURL   string // of the page that needs it; likewise
+	Hops      int    // from that page
+	Title     string // of the page; may be empty
 }
 
 // Host is the state that decides when a host may be fetched from.
@@ -117,13 +120,14 @@ func (w Waits) List() []Wait {
 
 const urlColumns = `u.id, u.url, h.host, u.status, u.last_error, u.error_class, u.retry_count, u.failure_count, u.crash_count,
 	u.http_status, u.ready_at, u.lease_until, u.worker, u.fetched_at, u.recrawl_at,
-	u.kind, u.priority, u.depth, u.metadata, COALESCE((SELECT p.url FROM urls p WHERE p.id = u.parent_id), '')`
+	u.kind, u.priority, u.depth, u.metadata, COALESCE((SELECT p.url FROM urls p WHERE p.id = u.parent_id), ''),
+	COALESCE((SELECT p.url FROM urls p WHERE p.id = u.page_id), ''), u.hops, u.title`
 
 // columns returns where urlColumns go.
 func (u *URL) columns() []any {
 	return []any{&u.ID, &u.URL, &u.Host, &u.Status, &u.LastError, &u.ErrorClass, &u.RetryCount, &u.FailureCount,
 		&u.CrashCount, &u.HTTPStatus, instant{&u.ReadyAt}, instant{&u.LeaseUntil}, &u.Worker, instant{&u.FetchedAt}, instant{&u.RecrawlAt},
-		&u.Kind, &u.Priority, &u.Depth, &u.Metadata, &u.ParentURL}
+		&u.Kind, &u.Priority, &u.Depth, &u.Metadata, &u.ParentURL, &u.PageURL, &u.Hops, &u.Title}
 }
 
 // Due implements [Store].

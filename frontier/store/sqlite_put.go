@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // put is a Put in its transaction.
 type put struct {
@@ -14,6 +17,7 @@ type put struct {
 
 type putHost struct {
 	id, added int64
+	woken     bool   // one of its URLs is pending again
 	count     *int64 // its URLs, or nil if they are not counted
 }
 
@@ -55,7 +59,7 @@ func (p *put) all(urls []normalised) error {
 		}
 	}
 	for _, h := range p.hosts {
-		if h.added == 0 {
+		if h.added == 0 && !h.woken {
 			continue
 		}
 		_, err := p.Exec(`UPDATE hosts SET url_count = url_count + ?1, due_at = CASE WHEN `+sleeps+` THEN max(next_at, blocked_until) ELSE due_at END
@@ -84,8 +88,9 @@ func (p *put) url(u normalised) error {
 	case full:
 		over = &p.result.Over
 	default:
-		n, err := p.Exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url_hash) DO NOTHING`, p.next, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata)
+		n, err := p.Exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata, page_id, hops, ready_at)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?10 > 0 THEN -{now} ELSE 0 END) ON CONFLICT (url_hash) DO NOTHING`,
+			p.next, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata, u.Page, u.Hops)
 		if err != nil || n == 1 {
 			h.added += n
 			p.next += n
@@ -94,25 +99,40 @@ func (p *put) url(u normalised) error {
 		}
 	}
 	var known bool
-	if known, err = p.known(u); !known && over != nil {
+	if known, err = p.known(h, u); !known && over != nil {
 		*over++
 	}
 	return err
 }
 
 // known reports whether a URL exists, and changes its row.
-func (p *put) known(u normalised) (bool, error) {
+func (p *put) known(h *putHost, u normalised) (bool, error) {
 	var id int64
 	known, err := p.One(`SELECT id FROM urls WHERE url_hash = ?`, []any{u.hash}, &id)
 	if err != nil || !known {
 		return false, err
 	}
 	const changed = `status = 'fetched' AND recrawl_at > {now} AND fetched_at < ?2 AND ?2 <= {now}`
-	const named = `?4 > kind AND depth > 0 AND status IN ('pending', 'fetching') AND fetched_at = 0`
-	_, err = p.Exec(`UPDATE urls SET depth = min(depth, ?1), kind = CASE WHEN `+named+` THEN ?4 ELSE kind END, recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
-		WHERE id = ?3 AND (depth > ?1 OR `+named+` OR `+changed+`)`, u.Depth, u.ChangedMS, id, u.Kind)
+	const nearer = `?4 >= 0 AND kind >= 0 AND depth > ?1`
+	const wider = `?4 > kind AND (kind < 0 OR depth > 0 AND status IN ('pending', 'fetching') AND fetched_at = 0)`
+	const needed = `?5 > 0 AND page_id = 0`
+	again := `(` + wider + ` AND kind < 0 AND status = 'fetched' OR ` + needed + ` AND status = 'dead' AND error_class IN (` + narrowClasses + `))`
+	var status Status
+	woken, err := p.One(`UPDATE urls SET depth = CASE WHEN `+nearer+` OR `+wider+` AND kind < 0 AND ?4 >= 0 THEN ?1 ELSE depth END,
+			kind = CASE WHEN `+wider+` THEN ?4 ELSE kind END,
+			page_id = CASE WHEN `+needed+` THEN ?5 ELSE page_id END, hops = CASE WHEN `+needed+` THEN ?6 ELSE hops END,
+			status = CASE WHEN `+again+` THEN 'pending' ELSE status END, failure_count = CASE WHEN `+again+` THEN 0 ELSE failure_count END,
+			ready_at = CASE WHEN `+again+` AND ?5 > 0 OR `+needed+` AND status = 'pending' AND fetched_at = 0 THEN -{now} WHEN `+again+` THEN 0 ELSE ready_at END,
+			recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
+		WHERE id = ?3 AND (`+nearer+` OR `+wider+` OR `+needed+` OR `+changed+`) RETURNING status`, []any{u.Depth, u.ChangedMS, id, u.Kind, u.Page, u.Hops}, &status)
+	if woken && status == Pending {
+		h.woken = true
+	}
 	return true, err
 }
+
+// narrowClasses is narrow in SQL.
+var narrowClasses = `'` + strings.Join(narrow, `', '`) + `'`
 
 // host returns a host. It adds one that is missing if add is true, and otherwise returns nil. A new host
 // is due at once.

@@ -11,9 +11,12 @@ type Store interface {
 	// The queue of URLs.
 
 	// Put adds URLs in their normal form, in this order, as far as limits allow. Of a URL that exists
-	// already, only these change: Depth becomes the smaller one, and a page that was fetched before
-	// Changed, and is due to be fetched again at some time, is due now.
+	// already, only these change: Depth becomes the smaller one, a page that was fetched before
+	// Changed, and is due to be fetched again at some time, is due now, and a URL that was only a requisite may become
+	// more, or a URL a requisite too. Then it is fetched again if what it was has decided its outcome.
 	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
+	// PutRequisites adds URLs that a page needs, in the same way. The limits of a page hold for all calls of one process.
+	PutRequisites(ctx context.Context, page int64, entries []Entry, limits RequisiteLimits) (RequisiteResult, error)
 	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
 	// those of the highest priority first, and of these the one that has waited longest. It takes more with
 	// params.Ahead, but a URL alone while one of them has a crash: all are counted if the worker is killed. It never
@@ -159,6 +162,8 @@ type Store interface {
 	Why(ctx context.Context, url string) (Explanation, error)
 	// IDs returns the ids of URLs. One that the frontier does not have is missing.
 	IDs(ctx context.Context, urls []string) (map[string]int64, error)
+	// URLsOf returns the URLs with these ids. One that the frontier does not have is missing.
+	URLsOf(ctx context.Context, ids []int64) (map[int64]string, error)
 	// URLs yields every URL in the order of ids, a page at a time. It may or may not see concurrent
 	// changes. It ends after the first error.
 	URLs(ctx context.Context) iter.Seq2[URL, error]

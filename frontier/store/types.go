@@ -44,15 +44,22 @@ const (
 type Kind int
 
 const (
+	// Asset is needed to show a page, and needs nothing itself: an image, a script, a font.
+	Asset Kind = iota - 2
+	// Requisite is needed to show a page, and may need more: a style sheet, a frame, a manifest.
+	Requisite
 	// Page is a document to fetch.
-	Page Kind = iota
+	Page
 	// Sitemap is a list of URLs.
 	Sitemap
 )
 
-// String returns "page" or "sitemap".
+// String returns "requisite", "page" or "sitemap".
 func (k Kind) String() string {
-	if k == Sitemap {
+	switch {
+	case k < Page:
+		return "requisite"
+	case k == Sitemap:
 		return "sitemap"
 	}
 	return "page"
@@ -74,6 +81,14 @@ type Entry struct {
 	Parent   int64     // ID of the URL with the link; zero if there is none
 	Metadata string    // a JSON object, up to MaxMetadata; may be empty
 	Changed  time.Time // when the page changed last, as a sitemap says; zero if unknown
+	Need     Need
+}
+
+// Need says which page needs a URL to be shown. It is zero if none does. A URL that is needed is claimed
+// before the others of its host and priority, and those of the last page first.
+type Need struct {
+	PageID int64
+	Hops   int // from the page to the URL, through style sheets and frames: one or more
 }
 
 // Entries returns an entry for each URL.
@@ -137,6 +152,8 @@ type Claim struct {
 	Kind         Kind
 	Priority     int
 	Depth        int
+	Parent       int64 // as in [Entry]
+	Need         Need
 	Metadata     string
 	Recrawl      time.Duration // RecrawlIn of its last outcome; zero if there is none
 	FailureCount int           // failed fetches since the last success
@@ -210,6 +227,13 @@ type Fetch struct {
 	LastError  string // if Fetched, what a limit has left out of a page, or empty
 	ErrorClass string // empty if Fetched
 	RetryIn    time.Duration
+	// Kind is that of the claim, if it matters to a URL that has become more meanwhile: one that was claimed as a
+	// requisite, and is a page by now, is fetched again.
+	Kind Kind
+	// Unneeded says that the URL is Dead, and would perhaps not be if the claim had a Need. If it has one by now, it is
+	// fetched again.
+	Unneeded bool
+	Title    string // of a page that was searched; empty keeps the stored one, except after a 2xx
 }
 
 // HostParams are settings of a host. A nil field does not change.

@@ -107,7 +107,7 @@ var rules = []rule{
 		why: "tests of any package, and benchmarks, use it",
 	},
 	{
-		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "fetchd/frontier/work", "fetchd/internal/sniff", "github.com/nlnwa/whatwg-url", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
+		pkg: "frontier/links", only: []string{"fetchd/frontier/normal", "fetchd/frontier/percent", "fetchd/frontier/robots", "fetchd/frontier/work", "fetchd/internal/sniff", "github.com/nlnwa/whatwg-url", "github.com/tdewolff/parse", "github.com/bits-and-blooms/bitset", "golang.org/x/net", "golang.org/x/text"},
 		why: "finding links is text processing",
 	},
 	{

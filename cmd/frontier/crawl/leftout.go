@@ -81,7 +81,7 @@ func Summary(f frontier.Found, bytes int64) string {
 	for _, more := range []struct {
 		n    int64
 		name string
-	}{{f.OutOfScope, "out of scope"}, {f.NoFollow, "not to be followed"}, {f.TooLong, "not valid in a sitemap, or too long"}, {f.TooDeep, "too deep"}} {
+	}{{f.Requisites, "requisites added"}, {f.Excluded, "requisites excluded"}, {f.OutOfScope, "out of scope"}, {f.NoFollow, "not to be followed"}, {f.TooLong, "not valid in a sitemap, or too long"}, {f.TooDeep, "too deep"}} {
 		if more.n > 0 {
 			text += fmt.Sprintf(", %d %s", more.n, more.name)
 		}
@@ -92,6 +92,8 @@ func Summary(f frontier.Found, bytes int64) string {
 		{"128 Mi of work for a page", f.Cut[links.CutWork], "page"},
 		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},
 		{"2 MiB of a tag or text", f.Cut[links.CutToken], "page"},
+		{"1,000 requisites and 50 other hosts of a page, and 5 hops from it", f.OverRequisites, "requisite"},
+		{"--max-requisite-hosts", f.OverRequisiteHosts, "requisite"},
 	}))
 }
 

@@ -69,6 +69,8 @@ type urlRow struct {
 	Priority     int       `json:"priority"`
 	Depth        int       `json:"depth"`
 	ParentURL    string    `json:"parent_url"`
+	PageURL      string    `json:"page_url"` // of the page that needs it to be shown
+	Title        string    `json:"title"`
 	Metadata     string    `json:"metadata"`
 }
 
@@ -77,7 +79,7 @@ func urlRowOf(u store.URL) urlRow {
 		ID: u.ID, URL: u.URL, Host: u.Host, Status: string(u.Status), LastError: u.LastError, ErrorClass: u.ErrorClass,
 		RetryCount: u.RetryCount, FailureCount: u.FailureCount, CrashCount: u.CrashCount, HTTPStatus: u.HTTPStatus,
 		ReadyAt: Timestamp{u.ReadyAt}, LeaseUntil: Timestamp{u.LeaseUntil}, Worker: u.Worker, FetchedAt: Timestamp{u.FetchedAt}, RecrawlAt: Timestamp{u.RecrawlAt},
-		Kind: u.Kind.String(), Priority: u.Priority, Depth: u.Depth, ParentURL: u.ParentURL, Metadata: u.Metadata,
+		Kind: u.Kind.String(), Priority: u.Priority, Depth: u.Depth, ParentURL: u.ParentURL, PageURL: u.PageURL, Title: u.Title, Metadata: u.Metadata,
 	}
 }
 

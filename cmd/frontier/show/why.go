@@ -61,6 +61,8 @@ func urlFacts(e *why.Evidence) []fact {
 // found says where a URL comes from.
 func found(u *store.URL) string {
 	switch {
+	case u.Kind < store.Page && u.PageURL != "":
+		return fmt.Sprintf("%s from %s, which needs it, on %s", cli.Count(int64(u.Hops), "hop"), u.PageURL, cmp.Or(u.ParentURL, "a page that was deleted"))
 	case u.Depth == 0 && u.ParentURL == "":
 		return "it was added"
 	case u.ParentURL == "":

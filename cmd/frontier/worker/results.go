@@ -68,12 +68,15 @@ func (r *Results) open(ctx context.Context, c *frontier.Config, inside bool) (re
 		opened = append(opened, closing(set.Close)) // waits until nothing is left of bodies that were dropped
 	}
 	if r.Bodies != "" {
-		b, stop, err := r.openBodies(ctx, set, c.MaxBodyBytes)
+		b, most, stop, err := r.openBodies(ctx, set, c.MaxBodyBytes)
 		if err != nil {
 			return nil, closeAll, err
 		}
 		opened = append(opened, stop)
 		c.Bodies = b
+		if q := c.Requisites; q != nil { // a longer one would be fetched again and again
+			q.MaxBodyBytes = min(q.MaxBodyBytes, most)
+		}
 	}
 	switch {
 	case r.WARC == "":
@@ -98,16 +101,16 @@ func closing(closePlace func(context.Context) error) func() {
 	}
 }
 
-// openBodies opens the place for bodies. It stores the empty body there, so that an error is
+// openBodies opens the place for bodies, and returns the length of the longest that it takes. It stores the empty body there, so that an error is
 // reported before anything is fetched. The caller calls stop.
-func (r *Results) openBodies(ctx context.Context, set *stores.Set, maxBody int64) (_ *bodies.Store, stop func(), err error) {
+func (r *Results) openBodies(ctx context.Context, set *stores.Set, maxBody int64) (_ *bodies.Store, most int64, stop func(), err error) {
 	place, stop, err := r.place(set)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
-	if most := place.MaxObjectBytes(); most < maxBody {
+	if most = place.MaxObjectBytes(); most < maxBody {
 		stop()
-		return nil, nil, cli.UsageError("--max-body-bytes", fmt.Sprintf("%d is more than the store accepts: give at most its limit, %d", maxBody, most))
+		return nil, 0, nil, cli.UsageError("--max-body-bytes", fmt.Sprintf("%d is more than the store accepts: give at most its limit, %d", maxBody, most))
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -117,9 +120,9 @@ func (r *Results) openBodies(ctx context.Context, set *stores.Set, maxBody int64
 	empty := sha256.Sum256(nil)
 	if err := body.Commit(hex.EncodeToString(empty[:]), nil); err != nil {
 		stop()
-		return nil, nil, cannotWrite("--bodies", err)
+		return nil, 0, nil, cannotWrite("--bodies", err)
 	}
-	return b, stop, nil
+	return b, most, stop, nil
 }
 
 func cannotWrite(flag string, err error) error {

@@ -34,6 +34,8 @@ const (
 	// A sitemap: a list of URLs. "frontier crawl" reads it and puts its URLs. Claim returns it only
 	// if ClaimRequest.include_sitemaps is set.
 	Kind_KIND_SITEMAP Kind = 2
+	// A requisite: what a page needs to be shown, such as an image. "frontier crawl" puts it; Put rejects it.
+	Kind_KIND_REQUISITE Kind = 3
 )
 
 // Enum value maps for Kind.
@@ -42,11 +44,13 @@ var (
 		0: "KIND_UNSPECIFIED",
 		1: "KIND_PAGE",
 		2: "KIND_SITEMAP",
+		3: "KIND_REQUISITE",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"KIND_PAGE":        1,
 		"KIND_SITEMAP":     2,
+		"KIND_REQUISITE":   3,
 	}
 )
 
@@ -2922,11 +2926,12 @@ const file_frontier_v1_frontier_proto_rawDesc = "" +
 	"bodyDigest\x12!\n" +
 	"\fcontent_type\x18\f \x01(\tR\vcontentType\x125\n" +
 	"\bend_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1a\n" +
-	"\bmetadata\x18\x0e \x01(\tR\bmetadata*=\n" +
+	"\bmetadata\x18\x0e \x01(\tR\bmetadata*Q\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_PAGE\x10\x01\x12\x10\n" +
-	"\fKIND_SITEMAP\x10\x02*\x81\x01\n" +
+	"\fKIND_SITEMAP\x10\x02\x12\x12\n" +
+	"\x0eKIND_REQUISITE\x10\x03*\x81\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSTATUS_PENDING\x10\x01\x12\x13\n" +

@@ -33,7 +33,8 @@ CREATE TABLE hosts (
 );
 CREATE INDEX hosts_due ON hosts (due_at) WHERE due_at IS NOT NULL;
 
--- The queue. kind is 0 for a page and 1 for a sitemap. metadata is a JSON object of whoever added the URL, or empty.
+-- The queue. kind is 0 for a page and 1 for a sitemap. It is below 0 if the URL is only needed to show pages: -1 if it may
+-- need more itself, and -2 if not. ready_at is below 0 for a URL that is needed and was not fetched yet. metadata is a JSON object of whoever added the URL, or empty.
 -- recrawl_ms is the time between two fetches of a page, and recrawl_at is when the next one is due. The earlier record
 -- is that of a response in a WARC file to which the next one may refer. Its date is text, so that it is equal to the
 -- last digit.
@@ -46,6 +47,8 @@ CREATE TABLE urls (
     priority               SMALLINT NOT NULL DEFAULT 0,
     depth                  INTEGER  NOT NULL DEFAULT 0,
     parent_id              BIGINT   NOT NULL DEFAULT 0, -- the row with the link, or 0
+    page_id                BIGINT   NOT NULL DEFAULT 0, -- the row of the page that needs it to be shown, or 0
+    hops                   SMALLINT NOT NULL DEFAULT 0, -- from that page
     metadata               TEXT     NOT NULL DEFAULT '',
     status                 TEXT     NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'fetching', 'fetched', 'failed', 'dead')),
     ready_at               BIGINT   NOT NULL DEFAULT 0,
@@ -62,6 +65,7 @@ CREATE TABLE urls (
     etag                   TEXT     NOT NULL DEFAULT '',
     last_modified          TEXT     NOT NULL DEFAULT '',
     body_digest            TEXT     NOT NULL DEFAULT '',
+    title                  TEXT     NOT NULL DEFAULT '',
     earlier_record_id      TEXT     NOT NULL DEFAULT '',
     earlier_url            TEXT     NOT NULL DEFAULT '',
     earlier_date           TEXT     NOT NULL DEFAULT '',
@@ -76,6 +80,7 @@ CREATE INDEX urls_waiting ON urls (host_id, priority DESC, ready_at, id) WHERE s
 -- have the same meaning and different forms, so the planner cannot use urls_waiting for one origin. It would, where its
 -- statistics say that nearly all URLs have the scheme that it looks for, and then read all of the other origin.
 CREATE INDEX urls_origin ON urls (host_id, substr(url, 5, 1), priority DESC, ready_at, id) WHERE status NOT IN ('fetching', 'fetched', 'dead');
+CREATE INDEX urls_page ON urls (page_id) WHERE page_id > 0;
 CREATE INDEX urls_leased ON urls (lease_until) WHERE status = 'fetching';
 CREATE INDEX urls_recrawl ON urls (recrawl_at) WHERE status = 'fetched' AND recrawl_at > 0;
 
@@ -185,13 +190,19 @@ $$ SELECT NOT h.paused AND h.in_flight < h.max_in_flight AND COALESCE(h.due_at >
 
 -- The rows of the JSON lists that frontier_put_entries and frontier_record read. A missing field is zero or empty: it is left
 -- out to save time.
-CREATE TYPE frontier_entry AS (url text, host text, hash text, kind smallint, priority smallint, depth int, parent bigint, metadata text, changed_ms bigint);
+CREATE TYPE frontier_entry AS (url text, host text, hash text, kind smallint, priority smallint, depth int, parent bigint, metadata text, changed_ms bigint, page bigint, hops smallint);
 
 CREATE TYPE frontier_outcome AS (id bigint, token bigint, status text, final_url text, final_hash text, final_host text, last_error text,
     error_class text, retry_in_ms bigint, http_status int, attempts int, retry_count int, duration_ms bigint, wait_ms bigint,
     bytes bigint, etag text, last_modified text, body_digest text, whole boolean, content_type text, charset text, headers text,
     warc_file text, warc_offset bigint, warc_length bigint, warc_record_id text, warc_date text, warc_payload_digest text,
-    earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text, recrawl_in_ms bigint);
+    earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text, recrawl_in_ms bigint, kind smallint, unneeded boolean, title text);
+
+-- Whether a URL that failed with a class may be fetched as a requisite: the limits of pages have ended it.
+-- +goose StatementBegin
+CREATE FUNCTION frontier_narrow(error_class text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT error_class IN ('content_type', 'empty_body', 'body_too_large', 'undecodable', 'out_of_scope') $$;
+-- +goose StatementEnd
 
 -- New hosts are inserted in the order of their names before any row is locked, so there are no deadlocks. Once p_urls is
 -- reached, there are none: a crawl that goes on would add a host for each link that is left out. The locks of
@@ -211,7 +222,7 @@ DECLARE
     n_over  bigint;
     n_host  bigint;
 BEGIN
-    SELECT array_agg(x) INTO items FROM jsonb_populate_recordset(ROW ('', '', '', 0, 0, 0, 0, '', 0)::frontier_entry, p_items) AS x;
+    SELECT array_agg(x) INTO items FROM jsonb_populate_recordset(ROW ('', '', '', 0, 0, 0, 0, '', 0, 0, 0)::frontier_entry, p_items) AS x;
     IF p_urls > 0 THEN
         PERFORM pg_advisory_xact_lock(7381240021446157685);
         IF NOT EXISTS (SELECT 1 FROM settings WHERE name = 'url_count') THEN
@@ -231,13 +242,14 @@ BEGIN
     END IF;
     WITH fresh AS (
         SELECT x.*, h.id AS host_id, p_urls_per_host > 0 AND h.id IS NOT NULL AND h.url_count + row_number() OVER (PARTITION BY h.id ORDER BY x.place) > p_urls_per_host AS over_host
-        FROM unnest(items) WITH ORDINALITY AS x (url, host, hash, kind, priority, depth, parent, metadata, changed_ms, place) LEFT JOIN hosts h ON h.host = x.host
+        FROM unnest(items) WITH ORDINALITY AS x (url, host, hash, kind, priority, depth, parent, metadata, changed_ms, page, hops, place) LEFT JOIN hosts h ON h.host = x.host
         WHERE NOT EXISTS (SELECT 1 FROM urls u WHERE u.url_hash = decode(x.hash, 'hex'))
     ), ranked AS (
         SELECT f.*, p_urls > 0 AND NOT f.over_host AND total + count(*) FILTER (WHERE NOT f.over_host) OVER (ORDER BY f.place) > p_urls AS over FROM fresh f
     ), new AS (
-        INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata)
-        SELECT r.host_id, r.url, decode(r.hash, 'hex'), r.kind, r.priority, r.depth, r.parent, r.metadata
+        INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata, page_id, hops, ready_at)
+        SELECT r.host_id, r.url, decode(r.hash, 'hex'), r.kind, r.priority, r.depth, r.parent, r.metadata, r.page, r.hops,
+            CASE WHEN r.page > 0 THEN -frontier_now() ELSE 0 END
         FROM ranked r WHERE NOT r.over AND NOT r.over_host ORDER BY r.place RETURNING host_id
     ), sums AS (
         SELECT host_id, count(*) AS n FROM new GROUP BY host_id
@@ -251,14 +263,30 @@ BEGIN
     UPDATE settings SET value = value::bigint + n_new WHERE name = 'url_count' AND n_new > 0;
     IF known > 0 THEN
         t := frontier_now();
-        WITH nearer AS (
-            SELECT u.id, LEAST(u.depth, x.depth) AS depth,
-                CASE WHEN u.depth > 0 AND u.status || '' IN ('pending', 'fetching') AND u.fetched_at = 0 THEN GREATEST(u.kind, x.kind) ELSE u.kind END AS kind, CASE WHEN x.changed_ms <= t AND u.fetched_at < x.changed_ms THEN t ELSE u.recrawl_at END AS due
+        WITH named AS (
+            SELECT u.id, x.kind, x.depth, x.page, x.hops, c.*
             FROM unnest(items) AS x JOIN urls u ON u.url_hash = decode(x.hash, 'hex')
-            WHERE u.depth > x.depth OR x.kind > u.kind AND u.depth > 0 AND u.status || '' IN ('pending', 'fetching') AND u.fetched_at = 0
-                OR u.status || '' = 'fetched' AND u.recrawl_at > t AND u.fetched_at < x.changed_ms AND x.changed_ms <= t
-            ORDER BY u.id FOR UPDATE OF u)
-        UPDATE urls u SET depth = n.depth, kind = n.kind, recrawl_at = CASE WHEN u.recrawl_at > t THEN n.due ELSE u.recrawl_at END FROM nearer n WHERE u.id = n.id;
+            CROSS JOIN LATERAL (SELECT x.kind >= 0 AND u.kind >= 0 AND u.depth > x.depth AS nearer, x.page > 0 AND u.page_id = 0 AS needed,
+                x.kind > u.kind AND (u.kind < 0 OR u.depth > 0 AND u.status || '' IN ('pending', 'fetching') AND u.fetched_at = 0) AS wider,
+                u.status || '' = 'fetched' AND u.recrawl_at > t AND u.fetched_at < x.changed_ms AND x.changed_ms <= t AS due) AS c
+            WHERE c.nearer OR c.needed OR c.wider OR c.due
+            ORDER BY u.id FOR UPDATE OF u
+        ), judged AS (
+            SELECT n.*, n.wider AND u.kind < 0 AND u.status || '' = 'fetched' OR n.needed AND u.status || '' = 'dead' AND frontier_narrow(u.error_class) AS again,
+                n.needed AND u.status || '' = 'pending' AND u.fetched_at = 0 AS soon
+            FROM named n JOIN urls u ON u.id = n.id
+        ), woken AS (
+            UPDATE urls u SET
+                depth = CASE WHEN n.nearer OR n.wider AND u.kind < 0 AND n.kind >= 0 THEN n.depth ELSE u.depth END,
+                kind = CASE WHEN n.wider THEN n.kind ELSE u.kind END,
+                page_id = CASE WHEN n.needed THEN n.page ELSE u.page_id END, hops = CASE WHEN n.needed THEN n.hops ELSE u.hops END,
+                status = CASE WHEN n.again THEN 'pending' ELSE u.status END,
+                failure_count = CASE WHEN n.again THEN 0 ELSE u.failure_count END,
+                ready_at = CASE WHEN n.soon OR n.again AND n.page > 0 THEN -t WHEN n.again THEN 0 ELSE u.ready_at END,
+                recrawl_at = CASE WHEN n.due THEN t ELSE u.recrawl_at END
+            FROM judged n WHERE u.id = n.id RETURNING u.host_id, n.again
+        )
+        UPDATE hosts h SET due_at = GREATEST(h.next_at, h.blocked_until) WHERE h.id IN (SELECT host_id FROM woken WHERE again) AND frontier_sleeps(h);
     END IF;
     RETURN QUERY SELECT n_new, n_over, n_host;
 END $$;
@@ -345,7 +373,7 @@ END $$;
 CREATE FUNCTION frontier_take(p_limit int, p_lease_ms bigint, p_worker text, p_ahead_ms bigint, p_row bigint, p_rows bigint, p_delay_ms bigint)
 RETURNS TABLE (id bigint, token bigint, url text, host text, failure_count bigint, crash_count bigint, etag text, last_modified text, body_digest text,
     earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text,
-    kind smallint, priority smallint, depth int, metadata text, recrawl_ms bigint, delay_ms bigint, behind boolean) LANGUAGE plpgsql
+    kind smallint, priority smallint, depth int, parent_id bigint, page_id bigint, hops smallint, metadata text, recrawl_ms bigint, delay_ms bigint, behind boolean) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -420,7 +448,7 @@ BEGIN
                 token = GREATEST(u.token + 1, (t << 20) + floor(random() * 1048576)::bigint)
             FROM hosts h WHERE u.id = ANY (taken) AND h.id = u.host_id
             RETURNING u.id, u.token, u.url, h.host, u.failure_count, u.crash_count, u.etag, u.last_modified, u.body_digest,
-                u.earlier_record_id, u.earlier_url, u.earlier_date, u.earlier_payload_digest, u.kind, u.priority, u.depth, u.metadata, u.recrawl_ms,
+                u.earlier_record_id, u.earlier_url, u.earlier_date, u.earlier_payload_digest, u.kind, u.priority, u.depth, u.parent_id, u.page_id, u.hops, u.metadata, u.recrawl_ms,
                 frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms), u.id = ANY (behind))
             SELECT * FROM c ORDER BY array_position(taken, c.id);
         got := got + cardinality(taken) - cardinality(behind);
@@ -525,7 +553,7 @@ DECLARE
     done        bigint[];
     broken      text;
 BEGIN
-    SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(ROW (0, 0, '', '', '', '', '', '', 0, 0, 0, 0, 0, 0, 0, '', '', '', FALSE, '', '', '', '', 0, 0, '', '', '', '', '', '', '', 0)::frontier_outcome,
+    SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(ROW (0, 0, '', '', '', '', '', '', 0, 0, 0, 0, 0, 0, 0, '', '', '', FALSE, '', '', '', '', 0, 0, '', '', '', '', '', '', '', 0, 0, FALSE, '')::frontier_outcome,
             p_items) AS x;
     SELECT array_agg(u.host_id), array_agg(x) FILTER (WHERE x.final_url <> '' AND x.final_url <> u.url) INTO host_ids, moves
         FROM unnest(items) AS x JOIN urls u ON u.id = x.id;
@@ -540,13 +568,15 @@ BEGIN
     t := frontier_now();
     WITH recorded AS (
         UPDATE urls u SET
-            status = i.status, lease_until = 0, worker = '', last_error = i.last_error, error_class = i.error_class,
+            status = CASE WHEN i.status = 'fetched' AND i.kind < 0 AND u.kind > i.kind OR i.unneeded AND u.page_id > 0 THEN 'pending' ELSE i.status END,
+            lease_until = 0, worker = '', last_error = i.last_error, error_class = i.error_class,
             retry_count = i.retry_count, http_status = i.http_status,
             failure_count = CASE WHEN i.status = 'fetched' THEN 0 ELSE u.failure_count + 1 END,
             ready_at = CASE WHEN i.status = 'failed' THEN t + 1 + i.retry_in_ms ELSE u.ready_at END,
             etag = CASE WHEN i.etag = '' AND NOT i.whole THEN u.etag ELSE i.etag END,
             last_modified = CASE WHEN i.last_modified = '' AND NOT i.whole THEN u.last_modified ELSE i.last_modified END,
             body_digest = CASE WHEN i.whole THEN i.body_digest ELSE u.body_digest END,
+            title = CASE WHEN i.whole THEN i.title ELSE u.title END,
             earlier_record_id = CASE WHEN i.whole THEN i.earlier_record_id ELSE u.earlier_record_id END,
             earlier_url = CASE WHEN i.whole THEN i.earlier_url ELSE u.earlier_url END,
             earlier_date = CASE WHEN i.whole THEN i.earlier_date ELSE u.earlier_date END,

@@ -33,7 +33,8 @@ CREATE TABLE hosts (
 );
 CREATE INDEX hosts_due ON hosts (due_at) WHERE due_at IS NOT NULL;
 
--- The queue. kind is 0 for a page and 1 for a sitemap. metadata is a JSON object of whoever added the URL, or empty.
+-- The queue. kind is 0 for a page and 1 for a sitemap. It is below 0 if the URL is only needed to show pages: -1 if it may
+-- need more itself, and -2 if not. ready_at is below 0 for a URL that is needed and was not fetched yet. metadata is a JSON object of whoever added the URL, or empty.
 -- recrawl_ms is the time between two fetches of a page, and recrawl_at is when the next one is due. The earlier record
 -- is that of a response in a WARC file to which the next one may refer. Its date is text, so that it is equal to the
 -- last digit.
@@ -46,6 +47,8 @@ CREATE TABLE urls (
     priority               INTEGER NOT NULL DEFAULT 0,
     depth                  INTEGER NOT NULL DEFAULT 0,
     parent_id              INTEGER NOT NULL DEFAULT 0, -- the row with the link, or 0
+    page_id                INTEGER NOT NULL DEFAULT 0, -- the row of the page that needs it to be shown, or 0
+    hops                   INTEGER NOT NULL DEFAULT 0, -- from that page
     metadata               TEXT    NOT NULL DEFAULT '',
     status                 TEXT    NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'fetching', 'fetched', 'failed', 'dead')),
     ready_at               INTEGER NOT NULL DEFAULT 0,
@@ -62,6 +65,7 @@ CREATE TABLE urls (
     etag                   TEXT    NOT NULL DEFAULT '',
     last_modified          TEXT    NOT NULL DEFAULT '',
     body_digest            TEXT    NOT NULL DEFAULT '',
+    title                  TEXT    NOT NULL DEFAULT '',
     earlier_record_id      TEXT    NOT NULL DEFAULT '',
     earlier_url            TEXT    NOT NULL DEFAULT '',
     earlier_date           TEXT    NOT NULL DEFAULT '',
@@ -74,6 +78,7 @@ CREATE INDEX urls_host ON urls (host_id);
 CREATE INDEX urls_waiting ON urls (host_id, priority DESC, ready_at, id) WHERE status IN ('pending', 'failed');
 -- For hosts with one origin that is deferred. Claims of other hosts use urls_waiting.
 CREATE INDEX urls_origin ON urls (host_id, substr(url, 5, 1), priority DESC, ready_at, id) WHERE status IN ('pending', 'failed');
+CREATE INDEX urls_page ON urls (page_id) WHERE page_id > 0;
 CREATE INDEX urls_leased ON urls (lease_until) WHERE status = 'fetching';
 CREATE INDEX urls_recrawl ON urls (recrawl_at) WHERE status = 'fetched' AND recrawl_at > 0;
 
