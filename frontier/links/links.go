@@ -1,7 +1,6 @@
 package links
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -12,7 +11,6 @@ import (
 
 	"golang.org/x/net/html"
 	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/transform"
 
 	"fetchd/frontier/normal"
 	"fetchd/frontier/work"
@@ -45,6 +43,7 @@ const (
 	perSpace     = 16 // in a tag
 	perAttribute = 32 // of an element that may have a link
 	perReference = 64
+	perStep      = 2 // of a search for an open element
 	// perDecoded is what a byte costs whose charset is not UTF-8, including its search.
 	perDecoded = 3
 )
@@ -110,6 +109,9 @@ func Read(r io.Reader, c Config) (Page, error) {
 	c.Limits = c.Limits.withDefaults()
 	s := &search{config: c, url: c.URL, meter: &work.Meter{Limit: c.Limits.Work, Pause: c.Pause},
 		seen: make(map[string]struct{}), references: make(map[reference]struct{})}
+	if isXML(c.ContentType) {
+		s.xml = &xml{}
+	}
 	s.page.Closed = headerCloses(c.RobotsTags, c.Agent)
 	bounded := &io.LimitedReader{R: r, N: c.Limits.Bytes + 1}
 	if err := s.document(bounded); err != nil {
@@ -149,30 +151,14 @@ func (l Limits) withDefaults() Limits {
 // DocumentBytes returns how much of a document is read.
 func (l Limits) DocumentBytes() int64 { return l.withDefaults().Bytes }
 
-// decoded returns the document in UTF-8. If its charset is unknown, its bytes stay: those of a
-// reference that are not UTF-8 are escaped.
-func (s *search) decoded(r io.Reader) (io.Reader, error) {
-	in := bufio.NewReader(r)
-	head, err := in.Peek(peek)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	found, name, known := sniff.Declared(s.config.ContentType, head)
-	if name == "utf-8" || !known {
-		s.perByte, s.utf8 = 1, known
-		return in, nil
-	}
-	s.perByte = perDecoded
-	s.queries = newQueryEncoding(name)
-	return transform.NewReader(in, found.NewDecoder()), nil
-}
-
 // search is the state of one document.
 type search struct {
+	input
+	foreign
 	config    Config
+	xml       *xml // nil for HTML
 	meter     *work.Meter
 	perByte   int            // what a byte of the document costs
-	utf8      bool           // the document declares UTF-8, so far
 	queries   *queryEncoding // nil for UTF-8
 	page      Page
 	url       string // that references are relative to
@@ -213,10 +199,14 @@ func (s *search) spend(n int) bool {
 func (s *search) run(r io.Reader) {
 	z := newTokenizer(r)
 	for !s.ended() {
+		z.AllowCDATA(s.xml != nil || s.top().space != inHTML)
 		kind := z.Next()
 		size := len(z.Raw())
 		if !s.spend(s.tokenCost(kind, z.Raw())) {
 			break
+		}
+		if s.xml != nil && s.xml.skips(kind, z.Raw()) {
+			continue
 		}
 		switch kind {
 		case html.ErrorToken:
@@ -227,17 +217,20 @@ func (s *search) run(r io.Reader) {
 			s.content(z)
 		case html.EndTagToken:
 			s.text = ""
-			if name, _ := z.TagName(); string(name) == "template" && s.templates > 0 {
-				s.templates--
-			}
+			s.endTag(z)
 		case html.StartTagToken, html.SelfClosingTagToken:
-			if name := s.tag(z); size > longTag {
+			name, isMarkup := s.tag(z, kind == html.SelfClosingTagToken)
+			switch {
+			case s.declared != "":
+				r = s.change(z, r)
+				z = newTokenizer(r)
+			case size > longTag:
 				r = rest(z, name, r)
 				z = newTokenizer(r)
 				z.Next() // the start tag
-				if name == "noscript" {
-					z.NextIsNotRawText()
-				}
+			}
+			if isMarkup {
+				z.NextIsNotRawText()
 			}
 		}
 	}
@@ -258,7 +251,7 @@ const longTag = 1 << 10
 // rest returns what follows the start tag that z has just read from r. It begins with the tag without
 // its attributes, because the content of some elements is text.
 func rest(z *html.Tokenizer, name string, r io.Reader) io.Reader {
-	if len(name) > len("plaintext") {
+	if name == "" || len(name) > len("plaintext") {
 		name = "p"
 	}
 	return io.MultiReader(strings.NewReader("<"+name+">"), bytes.NewReader(bytes.Clone(z.Buffered())), r)
@@ -289,52 +282,83 @@ func (s *search) end(err error) {
 
 // attributes are those of a tag that matter here.
 type attributes struct {
-	href, src, data, rel, media, name, equiv, content string
-	hasHref                                           bool
+	href, src, data, rel, media, name, equiv, content, charset, xlink string
+	hasHref                                                           bool
 
 	// Those of requisites.
-	xlink, as, style, background, poster, lowsrc, srcset, imagesrcset string
-	lazy, lazySets                                                    []string
+	as, style, background, poster, lowsrc, srcset, imagesrcset string
+	lazy, lazySets                                             []string
 }
 
-// tag reads a start tag, and returns the name of its element.
-func (s *search) tag(z *html.Tokenizer) (name string) {
+// endTag reads an end tag.
+func (s *search) endTag(z *html.Tokenizer) {
+	raw, _ := z.TagName()
+	name := string(raw)
+	switch {
+	case s.xml != nil:
+		name = s.xml.name(z.Raw(), raw)
+	case len(s.open) == 0:
+		s.endAround(tags[name])
+	case s.endForeign(name):
+		return
+	}
+	if name == "template" && s.templates > 0 {
+		s.templates--
+		s.endTemplate()
+	}
+}
+
+// tag reads a start tag, and returns the name of its element. isMarkup means that its content is no
+// text, whatever its name is. isClosed means that the tag ends with a slash.
+func (s *search) tag(z *html.Tokenizer, isClosed bool) (name string, isMarkup bool) {
 	raw, more := z.TagName()
-	switch name = string(raw); name {
+	name = string(raw)
+	in := inHTML
+	if s.xml != nil {
+		name = s.xml.name(z.Raw(), raw)
+	} else {
+		in = s.startForeign(z, name, more, isClosed)
+	}
+	isMarkup = s.xml != nil || in != inHTML || name == "noscript"
+	s.element(z, name, in, more, isClosed && (s.xml != nil || in != inHTML))
+	return name, isMarkup
+}
+
+// element reads an element. isEmpty means that it has no end tag.
+func (s *search) element(z *html.Tokenizer, name string, in space, more, isEmpty bool) {
+	s.text = ""
+	follows := in == inHTML || in == inSVG && name == "a"
+	switch name {
 	case "template":
-		s.templates++
-		return name
-	case "noscript":
-		z.NextIsNotRawText()
-		return name
-	case "a", "area", "link", "iframe", "frame", "embed", "object", "meta", "base":
-	default:
-		if !s.config.Requisites {
-			return name
+		if in == inHTML && !isEmpty {
+			s.templates++
 		}
-		if name == "style" || name == "title" {
+		return
+	case "a", "area", "link", "iframe", "frame", "embed", "object", "meta", "base":
+	case "style", "title":
+		if s.config.Requisites && !isEmpty && (name == "style" || in == inHTML) {
 			s.text = name
 		}
-		if !more {
-			return name
-		}
+		follows = false
+	default:
+		follows = false
 	}
-	if s.templates > 0 {
-		return name
+	if s.templates > 0 || !follows && !s.config.Requisites {
+		return
 	}
 	a := s.read(z, more)
 	if s.config.Requisites {
 		s.needs(name, &a)
 	}
-	switch name {
-	case "base":
+	switch {
+	case !follows:
+	case name == "base":
 		s.setBase(a)
-	case "meta":
+	case name == "meta":
 		s.meta(a)
 	default:
 		s.follow(name, &a)
 	}
-	return name
 }
 
 // follow adds the link of a tag.
@@ -359,6 +383,8 @@ func (s *search) follow(name string, a *attributes) {
 	case "a", "area":
 		if a.hasHref {
 			s.add(a.href, a.rel)
+		} else if a.xlink != "" && name == "a" && (s.xml != nil || s.top().space == inSVG) {
+			s.add(a.xlink, a.rel)
 		}
 	}
 }
@@ -387,6 +413,10 @@ func (s *search) read(z *html.Tokenizer, more bool) (a attributes) {
 			set(&a.equiv, value)
 		case "content":
 			set(&a.content, value)
+		case "charset":
+			set(&a.charset, value)
+		case "xlink:href":
+			set(&a.xlink, value)
 		default:
 			if s.config.Requisites {
 				a.setRequisite(string(key), value)
@@ -453,6 +483,9 @@ func (s *search) setBase(a attributes) {
 }
 
 func (s *search) meta(a attributes) {
+	if s.tentative {
+		s.setCharset(a)
+	}
 	switch {
 	case strings.EqualFold(a.equiv, "refresh"):
 		if target, ok := refresh(a.content); ok {
@@ -527,7 +560,7 @@ func (s *search) remember(r reference) (twice bool) {
 
 // inReference returns a reference as its document's charset has it.
 func (s *search) inReference(reference string) string {
-	if s.utf8 && !utf8.ValidString(reference) {
+	if s.charset == "utf-8" && !utf8.ValidString(reference) {
 		reference, _ = unicode.UTF8.NewDecoder().String(reference) // U+FFFD, as browsers have it; it has no error
 	}
 	return s.queries.inReference(reference)

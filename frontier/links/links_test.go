@@ -54,6 +54,14 @@ func TestRead(t *testing.T) {
 		{"texts", `<title><a href=/no></title><textarea><a href=/no></textarea><xmp><a href=/no></xmp><iframe src=/f><a href=/no></iframe><noframes><a href=/no></noframes><a href=/a>`, "/f /a"},
 		{"after plaintext", `<a href=/a><plaintext><a href=/no>`, "/a"},
 		{"other elements", `<img src=/no><script src=/no></script><form action=/no><object><video src=/no><p href=/no>`, ""},
+		{"self-closing in SVG and MathML", `<svg><title/><style/><script/><desc/></svg><math><title/><textarea/></math><a href=/a>`, "/a"},
+		{"texts in SVG and MathML", `<svg><title><a href=/1></a></title><style><a href=/2></a></style><xmp><a href=/3></svg><math><title><area href=/no><a href=/no><iframe src=/no></math><a href=/4>`, "/1 /2 /3 /4"},
+		{"links of SVG", `<svg><a href=/1></a><a xlink:href=/2 href=/3></a><a xlink:href=/4 rel=nofollow></a><a xlink:href=/5><use href=/no></svg><a xlink:href=/no>`, "/1 /3 /5"},
+		{"HTML in SVG", `<svg><foreignObject><style/><a href=/no></style><iframe src=/1></iframe></foreignObject><title/><a href=/2></svg><title/><a href=/no>`, "/1 /2"},
+		{"HTML in MathML", `<math><mi><style/><a href=/no></style></mi><annotation-xml encoding=Text/HTML><area href=/1></annotation-xml><annotation-xml><area href=/no><style/></annotation-xml></math><a href=/2>`, "/1 /2"},
+		{"the end of SVG", `<svg><g><p><style/><a href=/no></style><svg></p><area href=/1><svg><font><area href=/no></svg><svg><font color=red><area href=/2><div><svg><g></g></g><area href=/no></div><area href=/3>`, "/1 /2 /3"},
+		{"a template in SVG", `<svg><template><a href=/1></template><a href=/2></svg><template><svg><foreignObject><div></template><title></title><a href=/3>`, "/1 /2 /3"},
+		{"CDATA in SVG", `<svg><a href=/1><![CDATA[ > <a href=/no>]]><foreignObject><![CDATA[<a href=/no>]]></svg><a href=/2>`, "/1 /2"},
 		{"CDATA", `<svg><![CDATA[<a href=/no>]]></svg><a href=/a>`, "/a"},
 		{"a tag that does not end", `<a href=/a><a href=/no`, "/a"},
 		{"an attribute that does not end", `<a href=/a><a href="/no>x</a>`, "/a"},
@@ -75,6 +83,33 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestXML checks documents that are read as XML.
+func TestXML(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, document, want string }{
+		{"empty elements", `<title/><style/><script src="a.js"/><textarea/><iframe src="/1"/><template/><a href="/2"/>`, "/1 /2"},
+		{"texts", `<title><a href="/1"/></title><noscript><a href="/2"/></noscript><template><a href="/no"/></template>`, "/1 /2"},
+		{"CDATA", `<script><![CDATA[ > <a href="/no"/> ]]></script><a href="/1"/>`, "/1"},
+		{"capitals", `<A href="/no"/><TEMPLATE><a href="/1"/></TEMPLATE>`, "/1"},
+		{"prefixes", `<h:html xmlns:h = 'http://www.w3.org/1999/xhtml' xmlns:x="http://a.test/"><h:a href="/1"/><x:a href="/no"/><y:a href="/no"/><h:template><h:a href="/no"/></h:template><h:a href="/2"/>`, "/1 /2"},
+		{"SVG", `<svg xmlns="http://www.w3.org/2000/svg"><title/><a xlink:href="/1"/></svg>`, "/1"},
+		{"processing instructions", `<?xml version="1.0"?><?x "> <a href="/no"/> <b ?><a href="/1"/><?x?><a href="/2"/>`, "/1 /2"},
+		{"declarations", `<!DOCTYPE html [ <!ENTITY a "<a href='/no'/>"> <!ENTITY b "<b/> <a href='/no'/>"> ]><a href="/1"/>`, "/1"},
+		{"a document type", `<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "http://www.w3.org/TR/xhtml1/DTD/xhtml1-strict.dtd"><!DOCTYPE html []><a href="/1"/>`, "/1"},
+		{"a long tag", `<Title x="` + strings.Repeat("x", 2000) + `"/><script x="` + strings.Repeat("x", 2000) + `"/><a href="/1"/>`, "/1"},
+		{"Latin 1", `<?xml version="1.0" encoding='ISO-8859-1'?><a href="/?` + "\xfc" + `"/>`, "/?%FC"},
+		{"UTF-8", `<meta charset="iso-8859-1"/><a href="/?` + "\xfc" + `"/>`, "/?%EF%BF%BD"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := links.Read(iotest.OneByteReader(strings.NewReader(row.document)), links.Config{URL: page, ContentType: "Application/XHTML+XML;charset"})
+			if text := strings.ReplaceAll(strings.Join(got.Links, " "), "http://a.test", ""); err != nil || text != row.want {
+				t.Errorf("links %q, %v, want %q", text, err, row.want)
+			}
+		})
+	}
+}
+
 func TestCharset(t *testing.T) {
 	t.Parallel()
 	utf16 := func(s string) string {
@@ -86,6 +121,7 @@ func TestCharset(t *testing.T) {
 		}
 		return b.String()
 	}
+	spaces := strings.Repeat(" ", 5000)
 	for _, row := range []struct{ name, contentType, document, want string }{
 		{"UTF-8", "text/html; charset=utf-8", "<a href=/ü>", "/%C3%BC"},
 		{"bytes that are not UTF-8", "text/html; charset=utf-8", "<a href='/\xfc\xe2\x82?\xff&#233;'>", "/%EF%BF%BD%EF%BF%BD?%EF%BF%BD%C3%A9"},
@@ -93,6 +129,19 @@ func TestCharset(t *testing.T) {
 		{"Latin 1 in meta", "text/html", "<meta charset=iso-8859-1><a href='/?\xfc'>", "/?%FC"},
 		{"http-equiv", "", `<meta http-equiv=content-type content="text/html; charset=windows-1251"><a href='/` + "\xe4" + `'>`, "/%D0%B4"},
 		{"Shift_JIS", "text/html; charset=shift_jis", "<a href='/\x83\x5c'>", "/%E3%82%BD"},
+		{"a late meta", "text/html", spaces + "<meta charset=iso-8859-1><a href='/\xfc?\xfc'>", "/%C3%BC?%FC"},
+		{"a late http-equiv", "", spaces + `<meta http-equiv=Content-Type content="text/html; Charset = 'windows-1251'"><a href='/` + "\xe4" + `'>`, "/%D0%B4"},
+		{"a late meta of another alphabet", "", spaces + "<meta charset=shift_jis><a href='/\x83\x5c?\x83\x5c'>", "/%E3%82%BD?%83\\"},
+		{"two late metas", "", spaces + "<meta charset=iso-8859-1><meta charset=koi8-r><a href='/\xfc'>", "/%C3%BC"},
+		{"a late meta of UTF-16", "", spaces + "<meta charset=utf-16><a href='/\xfc'>", "/%EF%BF%BD"},
+		{"a late meta against the header", "text/html; charset=utf-8", spaces + "<meta charset=iso-8859-1><a href='/ü'>", "/%C3%BC"},
+		{"a late meta in a script, a style, a title and a comment", "", spaces + "<script><meta charset=koi8-r></script><style><meta charset=koi8-r></style><title><meta charset=koi8-r></title><!--<meta charset=koi8-r>--><a href='/ü'>", "/%C3%BC"},
+		{"an early meta in a script", "", "<script>'<meta charset=iso-8859-1>'</script><a href='/?\xfc'>", "/?%FC"},
+		{"a meta after one in a script", "", "<script>'<meta charset=iso-8859-1>'</script><meta charset=windows-1251><a href='/\xe4?\xe4'>", "/%D0%B4?%E4"},
+		{"a long meta after one in a script", "", "<script>'<meta charset=shift_jis>'</script><p x='" + spaces + "'><meta charset=utf-8 x='" + spaces + "'><a href='/ü?\xfc'>", "/%C3%BC?%EF%BF%BD"},
+		{"a meta that the first one agrees with", "", "<meta charset=windows-1251><meta charset=koi8-r><a href='/\xe4'>", "/%D0%B4"},
+		{"charset in a script", "", "<script charset=x></script><a href='/ü'>", "/%C3%BC"},
+		{"an XML declaration", "text/html", "<?xml version='1.0' encoding='iso-8859-1'?><a href='/?\xfc'>", "/?%FC"},
 		{"a byte order mark", "text/html; charset=iso-8859-1", "\xef\xbb\xbf<a href=/ü>", "/%C3%BC"},
 		{"UTF-16", "text/html", utf16("<a href=/ü>"), "/%C3%BC"},
 		{"unknown: UTF-8 after much ASCII", "text/html", strings.Repeat(" ", 5000) + "<a href=/ü>", "/%C3%BC"},
@@ -278,6 +327,9 @@ func TestWork(t *testing.T) {
 		{"200,000 attributes of another element", "", "<p " + numbered("a%d ", 200_000) + ">", 5_000, 10_000},
 		{"100,000 tags", "", strings.Repeat("<p>", 100_000), 3_000, 6_000},
 		{"1 MB of another charset", "text/html; charset=gb18030", strings.Repeat("<p>°¡", 200_000), 12_000, 20_000},
+		{"300,000 elements in SVG", "", "<svg>" + strings.Repeat("<g>", 300_000), 8_000, 16_000},
+		{"60,000 elements in SVG, and their ends", "", "<svg>" + strings.Repeat("<g>", 60_000) + strings.Repeat("</x>", 60_000), 25_000, 50_000},
+		{"60,000 elements of HTML in SVG", "", "<svg><desc>" + strings.Repeat("<b><i>", 30_000) + strings.Repeat("<p>", 30_000), 2_500, 6_000},
 		{"a short page", "", "<title>x</title>" + numbered("<a href=/%d>x</a>", 10), 4, 8},
 	} {
 		t.Run(row.name, func(t *testing.T) {

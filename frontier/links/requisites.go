@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -59,21 +60,18 @@ const maxTitle = 500
 func (s *search) content(z *html.Tokenizer) {
 	switch s.text {
 	case "style":
-		s.css(z.Raw())
+		s.css(slices.Clip(z.Raw())) // the lexer writes behind the text if it can
 	case "title":
 		if s.page.Title == "" {
 			title := strings.Join(strings.Fields(string(z.Text())), " ")
 			s.page.Title, _ = sniff.Shorten(title, maxTitle)
 		}
 	}
-	s.text = ""
 }
 
 // setRequisite reads an attribute of which only requisites are known.
 func (a *attributes) setRequisite(key string, value []byte) {
 	switch key {
-	case "xlink:href":
-		set(&a.xlink, value)
 	case "as":
 		set(&a.as, value)
 	case "style":

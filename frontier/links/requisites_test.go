@@ -51,6 +51,8 @@ y");d:url(\26x);e:url("\0\110000x")}`, "/dir/a)b /dir/1%22xy /dir/&x /dir/%EF%BF
 
 		{"a manifest", manifest, `{"name":"x","icons":[{"src":"1"},{"src":"/2"}],"screenshots":[{"src":"3"}],"shortcuts":[{"url":"no","icons":[{"src":"4"}]}],"start_url":"no"}`, "/dir/1 /2 /dir/3 /dir/4"},
 		{"a manifest that is not valid", manifest, `{"icons":[{"src":1}`, ""},
+		{"texts in SVG", "", `<svg><style>
+<![CDATA[a{b:url(1)}]]></style><style/><style>a{b:url(2)}</style><g style="c:url(3)"/></svg><img src=4>`, "/dir/1 /dir/2 /dir/3 /dir/4"},
 		{"an SVG image", svg, `<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><style>a{b:url(1)}</style><image xlink:href="2"/></svg>`, "/dir/1 /dir/2"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
