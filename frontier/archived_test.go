@@ -70,6 +70,31 @@ func TestRecordRequests(t *testing.T) {
 	}
 }
 
+// TestCrawlPath checks what is recorded about the way to a URL.
+func TestCrawlPath(t *testing.T) {
+	t.Parallel()
+	urls := map[int64]string{1: "http://a.test/page", 2: "http://a.test/style"}
+	for _, row := range []struct {
+		name  string
+		claim store.Claim
+		url   string
+		want  *pb.CrawlPath
+	}{
+		{"the start", store.Claim{}, "http://a.test/", &pb.CrawlPath{}},
+		{"a link", store.Claim{Depth: 2, Parent: 1}, "http://a.test/", &pb.CrawlPath{HopsFromSeed: "LL", Via: urls[1]}},
+		{"a link that was a requisite", store.Claim{Depth: 1, Parent: 1, Need: store.Need{PageID: 1, Hops: 1}}, "http://a.test/", &pb.CrawlPath{HopsFromSeed: "L", Via: urls[1], RequisiteOf: urls[1]}},
+		{"an image of a style sheet", store.Claim{Kind: store.Asset, Depth: 1, Parent: 2, Need: store.Need{PageID: 1, Hops: 2}}, "http://a.test/",
+			&pb.CrawlPath{HopsFromSeed: "LEE", Via: urls[2], RequisiteOf: urls[1]}},
+		{"the page was deleted", store.Claim{Depth: 1, Parent: 9}, "http://a.test/", &pb.CrawlPath{HopsFromSeed: "L"}},
+		{"a redirect after many links", store.Claim{Depth: 1_000_000, Parent: 1}, "http://b.test/", &pb.CrawlPath{HopsFromSeed: "999950+" + strings.Repeat("L", 50) + "R", Via: "http://a.test/"}},
+	} {
+		row.claim.URL = "http://a.test/"
+		if got := crawlPath(&row.claim, urls, row.url); !proto.Equal(got, row.want) {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
 // TestEarlierRecord checks which record a fetch leaves for the next one.
 func TestEarlierRecord(t *testing.T) {
 	t.Parallel()

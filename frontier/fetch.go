@@ -163,6 +163,9 @@ func (v *visit) task(url string, redirects int, kind chainKind, earlier store.Ea
 		if v.spool != nil {
 			deliver(task.Request)
 		}
+		if p := task.Request.GetRecordPolicy(); p != nil {
+			p.Path, err = v.crawlPath(url)
+		}
 	}
 	switch kind {
 	case robotsOnceChain:
@@ -170,7 +173,7 @@ func (v *visit) task(url string, redirects int, kind chainKind, earlier store.Ea
 	case sitemapChain:
 		sitemapPolicies(task.Request)
 	case requisiteChain:
-		err = v.requisitePolicies(task.Request)
+		err = errors.Join(err, v.requisitePolicies(task.Request))
 	}
 	if v.anySize {
 		anySize(task.Request)

@@ -136,6 +136,38 @@ func (c *Config) recordPolicy(url string, earlier store.Earlier) *pb.RecordPolic
 	return p
 }
 
+// crawlPath says how the crawl came to url: that of the claim, or one to which it was redirected.
+func (v *visit) crawlPath(url string) (*pb.CrawlPath, error) {
+	var ids []int64
+	for _, id := range []int64{v.claim.Parent, v.claim.Need.PageID} {
+		if id != 0 {
+			ids = append(ids, id)
+		}
+	}
+	if ids == nil {
+		return crawlPath(&v.claim, nil, url), nil
+	}
+	urls, err := v.w.store.URLsOf(v.ctx, ids)
+	return crawlPath(&v.claim, urls, url), err
+}
+
+func crawlPath(c *store.Claim, urls map[int64]string, url string) *pb.CrawlPath {
+	const shown = 50 // letters, as Heritrix has it
+	hops := strings.Repeat("L", min(c.Depth, shown))
+	if c.Depth > shown {
+		hops = fmt.Sprintf("%d+%s", c.Depth-shown, hops)
+	}
+	p := &pb.CrawlPath{Via: urls[c.Parent], HopsFromSeed: hops, RequisiteOf: urls[c.Need.PageID]}
+	if c.Kind < store.Page {
+		p.HopsFromSeed += strings.Repeat("E", c.Need.Hops)
+	}
+	if url != c.URL {
+		p.Via = c.URL
+		p.HopsFromSeed += "R"
+	}
+	return p
+}
+
 // errNotRecorded means that a service does not know the field record_policy of a request.
 var errNotRecorded = errors.New("the service has fetched and not recorded it: use one that can record")
 

@@ -126,6 +126,39 @@ func TestRevisits(t *testing.T) {
 	}
 }
 
+// TestRecordPath checks that the response of the URL has a metadata record, and that of another hop has none.
+func TestRecordPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRig(t, withArchives(t, dir))
+	in := recorded(r.request("/r/k/302/1/200:size=10"), "pages")
+	in.RecordPolicy.Path = &pb.CrawlPath{Via: "http://a.example/p?q#f", HopsFromSeed: "L", RequisiteOf: "http://a.example/ü"}
+	out := r.mustFetch(in).outcome
+	records := out.GetRecords()
+	if len(records) != 4 {
+		t.Fatalf("%d records in the outcome, want 4", len(records))
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "pages", records[0].GetFile()+".open"))
+	must(t, err)
+	var got []string
+	for all := warc.NewReader(bytes.NewReader(content), warc.ReaderOptions{}); ; {
+		rec, err := all.Next()
+		if err != nil {
+			break
+		}
+		if rec.Type == warc.Metadata {
+			fields, err := warc.ParseFields(rec.Block, warc.Limits{})
+			must(t, err)
+			got = append(got, fmt.Sprint(rec.ConcurrentTo, fields))
+		}
+	}
+	want := fmt.Sprint([]string{records[1].GetRecordId()}, []warc.Field{{Name: "via", Value: "http://a.example/p?q#f"},
+		{Name: "requisiteOf", Value: "http://a.example/%C3%BC"}, {Name: "hopsFromSeed", Value: "L"}})
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("metadata %q, want %q", got, want)
+	}
+}
+
 // TestRecordsRefused checks what is rejected before a request is made.
 func TestRecordsRefused(t *testing.T) {
 	t.Parallel()
@@ -149,6 +182,18 @@ func TestRecordsRefused(t *testing.T) {
 		{"no url", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.Url = "" }, codes.InvalidArgument, "record_policy.earlier.url"},
 		{"no time", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.RecordTime = nil }, codes.InvalidArgument, "record_policy.earlier.record_time"},
 		{"no digest", func(_ *pb.FetchRequest, e *pb.EarlierRecord) { e.PayloadDigest = "sha1:x\r\n" }, codes.InvalidArgument, "record_policy.earlier.payload_digest"},
+		{"a via with a password", func(in *pb.FetchRequest, _ *pb.EarlierRecord) {
+			in.RecordPolicy.Path = &pb.CrawlPath{Via: "http://jo:secret@a.example/"}
+		}, codes.InvalidArgument, "record_policy.path.via"},
+		{"a via that is no URL", func(in *pb.FetchRequest, _ *pb.EarlierRecord) {
+			in.RecordPolicy.Path = &pb.CrawlPath{Via: "a\r\nb: c"}
+		}, codes.InvalidArgument, "record_policy.path.via"},
+		{"a page that is no URL", func(in *pb.FetchRequest, _ *pb.EarlierRecord) {
+			in.RecordPolicy.Path = &pb.CrawlPath{RequisiteOf: "mailto:a@b"}
+		}, codes.InvalidArgument, "record_policy.path.requisite_of"},
+		{"hops with a line", func(in *pb.FetchRequest, _ *pb.EarlierRecord) {
+			in.RecordPolicy.Path = &pb.CrawlPath{HopsFromSeed: "L\n"}
+		}, codes.InvalidArgument, "record_policy.path.hops_from_seed"},
 	} {
 		e := proto.CloneOf(good)
 		in := recorded(r.request("/s/refused/200"), "pages")

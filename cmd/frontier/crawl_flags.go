@@ -24,6 +24,7 @@ import (
 	"fetchd/internal/daemon"
 	"fetchd/internal/dial"
 	"fetchd/internal/signkeys"
+	"fetchd/warc"
 )
 
 // workerFlags are the flags of "frontier crawl" that its worker needs, whether it follows links or not.
@@ -100,6 +101,7 @@ type endings struct {
 type results struct {
 	Bodies   string   `placeholder:"PLACE" group:"Results:" help:"Store bodies under their SHA-256 in a directory, or in the store of --stores-file with this name."`
 	WARC     string   `name:"warc" placeholder:"PLACE" group:"Results:" help:"Record the crawl, with its robots.txt files, in WARC files in a directory, or in the store of --stores-file with this name. With --server, in the store of that fetchd with this name."`
+	WARCInfo []string `name:"warc-info" sep:"none" placeholder:"NAME=VALUE" group:"Results:" help:"Add this field to the warcinfo record of each WARC file, such as operator='Jo <jo@example.org>', description or isPartOf, which replaces the name of the database. It is written as it is: give no secrets. Repeatable."`
 	Stores   string   `name:"stores-file" placeholder:"FILE" group:"Results:" help:"YAML file with stores and their credentials, as for fetchd. See docs/stores.md."`
 	Keep     []string `name:"keep-header" placeholder:"NAME" sep:"none" group:"Results:" help:"Record this response header with each outcome. Repeatable."`
 	Outcomes string   `placeholder:"FILE" group:"Results:" help:"Append each outcome to FILE as a line of JSON; - is standard output."`
@@ -162,7 +164,7 @@ func (c *workerFlags) worker(a *app) (*worker.Config, error) {
 	}
 	return &worker.Config{Config: config, MetricsAddr: c.Metrics, Console: console, Quiet: c.Quiet,
 		Services: worker.Services{Servers: c.Server, Dial: c.Flags, Egress: fetch.Egress{AllowCIDRs: c.AllowCIDR, AllowPorts: c.AllowPort}, Providers: providers},
-		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, StoresFile: c.Stores, SpoolBytes: spoolBytes, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
+		Results:  worker.Results{Bodies: c.Bodies, WARC: c.WARC, WARCInfo: c.warcinfo(), StoresFile: c.Stores, SpoolBytes: spoolBytes, Outcomes: c.Outcomes, Stdout: a.Out}}, nil
 }
 
 // workerName returns the name of this worker in the database.
@@ -323,6 +325,9 @@ func (c *workerFlags) checkResults(a *app) error {
 	case c.Stores != "" && c.Bodies == "" && c.WARC == "":
 		return cli.UsageError("--stores-file", "is used by --bodies and --warc only: name a store with one of them, or remove it")
 	}
+	if err := c.checkWARCInfo(len(c.Server) > 0); err != nil {
+		return err
+	}
 	if err := frontier.CheckKeepHeaders(c.Keep); err != nil {
 		return cli.UsageError("--keep-header", fmt.Sprint(err))
 	}
@@ -332,6 +337,43 @@ func (c *workerFlags) checkResults(a *app) error {
 		}
 	}
 	return nil
+}
+
+func (c *results) checkWARCInfo(server bool) error {
+	switch {
+	case len(c.WARCInfo) > 0 && c.WARC == "":
+		return cli.UsageError("--warc-info", "describes the files of --warc: give that too")
+	case len(c.WARCInfo) > 0 && server:
+		return cli.UsageError("--warc-info", "is for files of the fetchd inside: set the operator in the stores file of the fetchd of --server, or remove --server")
+	}
+	for _, text := range c.WARCInfo {
+		name, value, ok := strings.Cut(text, "=")
+		if _, err := warc.FormatFields([]warc.Field{{Name: name, Value: value}}); err != nil || !ok || value == "" {
+			return cli.UsageError("--warc-info", fmt.Sprintf("%.80q is not NAME=VALUE: give the name of a field, and a value in one line, such as description=News", text))
+		}
+	}
+	return nil
+}
+
+// warcinfo returns what warcinfo records say about the crawl. The policies for robots.txt have Heritrix's names. A
+// name of a database that cannot be written is left out.
+func (c *workerFlags) warcinfo() []warc.Field {
+	robots := "classic"
+	if c.NoRobots {
+		robots = "ignore"
+	}
+	var given []warc.Field
+	for _, text := range c.WARCInfo {
+		name, value, _ := strings.Cut(text, "=")
+		given = append(given, warc.Field{Name: name, Value: value})
+	}
+	fields := []warc.Field{{Name: "robots", Value: robots}, {Name: "http-header-user-agent", Value: c.UserAgent}, {Name: "http-header-from", Value: c.From},
+		{Name: "isPartOf", Value: c.name()}}
+	fields = slices.DeleteFunc(fields, func(f warc.Field) bool {
+		_, err := warc.FormatFields([]warc.Field{f})
+		return err != nil || f.Value == "" || slices.ContainsFunc(given, func(g warc.Field) bool { return strings.EqualFold(f.Name, g.Name) })
+	})
+	return append(fields, given...)
 }
 
 func (c services) check(a *app) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,6 +83,19 @@ func (d database) open(ctx context.Context, m mode, config store.Config) (store.
 
 func isPostgres(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
+}
+
+// name returns the name of the database without credentials, which is that of its crawl.
+func (d database) name() string {
+	path := d.DB
+	if isPostgres(path) {
+		u, err := url.Parse(path)
+		if err != nil {
+			return ""
+		}
+		return strings.Trim(u.Path, "/")
+	}
+	return strings.TrimSuffix(filepath.Base(path), ".db")
 }
 
 // address matches text that is meant as an address and is not a path. It may contain a password.

@@ -161,6 +161,43 @@ func TestRecordsOfAnotherService(t *testing.T) {
 	})
 }
 
+// TestWARCInfo checks what the files of a crawl say about it.
+func TestWARCInfo(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	dir := filepath.Join(t.TempDir(), "warc")
+	c := newCrawl(t, at(s, "/p/1"))
+	got := c.run(inside(s.Port()), "--warc", dir, "--user-agent", "bot/1", "--from", "jo@example.org", "--ignore-robots", "--warc-info", "operator=Jo, Ltd", "--warc-info", "isPartOf=news=1")
+	if got.code != cli.ExitOK {
+		t.Fatalf("exit status %d, %s", got.code, got.err)
+	}
+	for name := range files(t, dir) {
+		fields, err := warc.ParseFields(recordAt(t, filepath.Join(dir, name), 0).Block, warc.Limits{})
+		must(t, err)
+		for name, want := range map[string]string{"robots": "ignore", "http-header-user-agent": "bot/1", "http-header-from": "jo@example.org", "operator": "Jo, Ltd", "isPartOf": "news=1"} {
+			if value := warc.Get(fields, name); value != want {
+				t.Errorf("%s: %q, want %q", name, value, want)
+			}
+		}
+	}
+	for _, row := range []struct{ flags, want string }{
+		{"--warc-info a=b", "--warc-info: describes the files of --warc"},
+		{"--warc x --warc-info a", `"a" is not NAME=VALUE`},
+		{"--warc x --warc-info a:b=c", `"a:b=c" is not NAME=VALUE`},
+		{"--warc x --warc-info a=b\nc:d", `is not NAME=VALUE`},
+		{"--warc x --server 127.0.0.1:1 --warc-info a=b", "--warc-info: is for files of the fetchd inside"},
+	} {
+		if got := c.cli(append([]string{"crawl"}, strings.Split(row.flags, " ")...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, row.want) {
+			t.Errorf("%q: exit status %d, %q; want %d and %q", row.flags, got.code, got.err, cli.ExitUsage, row.want)
+		}
+	}
+	for dsn, want := range map[string]string{"a/news.db": "news", "x": "x", "postgres://jo:secret@db/crawl?sslmode=disable": "crawl", "postgres://%zz": ""} {
+		if got := (database{DB: dsn}).name(); got != want {
+			t.Errorf("the name of %s is %q, want %q", dsn, got, want)
+		}
+	}
+}
+
 // TestRecordsInterrupted checks that a run that is stopped leaves whole files.
 func TestRecordsInterrupted(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"fetchd/internal/budget"
+	"fetchd/warc"
 )
 
 // The defaults of a [Config].
@@ -86,6 +87,8 @@ type Archive struct {
 	pool   sync.Pool      // of *encoder
 	spools *budget.Budget // MaxSpoolBytes without files that wait: temporary files of exchanges in flight
 
+	described []warc.Field // see Describe
+
 	mu       sync.Mutex
 	changed  *sync.Cond // a file or a commit has ended
 	closed   bool
@@ -94,6 +97,7 @@ type Archive struct {
 	free     []*file // that no commit uses; the last one was used last
 	open     int     // files, with those that are being created or made whole
 	brief    int     // files in use for one short write
+	infoID   string  // of the warcinfo record of the file that was taken last
 	serial   int
 	waiting  []waiting // for their upload, the oldest first
 	waits    int64     // bytes of them
@@ -155,7 +159,7 @@ func open(name string, c Config, t times) (*Archive, error) {
 	a.spools = budget.New(c.MaxSpoolBytes)
 	a.changed = sync.NewCond(&a.mu)
 	a.context, a.cancel = context.WithCancel(context.Background())
-	if _, err := a.info(c.File, time.Now()); err != nil { // a text that the file cannot contain
+	if _, err := a.info(c.File, "", time.Now()); err != nil { // a text that the file cannot contain
 		return nil, err
 	}
 	if c.File != "" {
@@ -208,6 +212,21 @@ func (a *Archive) plain() bool {
 
 // Name returns the name given to [Open].
 func (a *Archive) Name() string { return a.name }
+
+// Describe adds fields to the warcinfo record of each file. They replace fields of the same name that
+// the archive sets, but http-header-NAME is left out if the field NAME is redacted. It is called before
+// the first capture.
+func (a *Archive) Describe(fields []warc.Field) error {
+	if _, err := warc.FormatFields(fields); err != nil {
+		return err
+	}
+	for _, f := range fields {
+		if header, ok := strings.CutPrefix(strings.ToLower(f.Name), "http-header-"); !ok || !slices.Contains(a.config.Redact, http.CanonicalHeaderKey(header)) {
+			a.described = append(a.described, f)
+		}
+	}
+	return nil
+}
 
 // Ready returns nil, or an [*Error] if records would be refused now.
 func (a *Archive) Ready() error {

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -46,11 +47,10 @@ func newEncoder(a *Archive) (*encoder, error) {
 func (w *encoder) commit(c *Capture, e *Exchange) ([]Record, error) {
 	a := w.archive
 	w.output.reset(a)
-	w.writer.Reset(&w.output, 0)
-	w.records = nil
-	err := w.encode(c, e)
-	if err == nil {
-		err = w.output.flush(true)
+	err := w.fill(c, e)
+	if errors.Is(err, errOtherFile) {
+		w.output.info = w.output.file.info
+		err = w.fill(c, e)
 	}
 	f := w.output.file
 	if err != nil {
@@ -73,6 +73,18 @@ func (w *encoder) commit(c *Capture, e *Exchange) ([]Record, error) {
 	return w.records, nil
 }
 
+// fill writes the records to the output. It fails with errOtherFile, before a byte is in a file, if the
+// records do not name the warcinfo record of that file.
+func (w *encoder) fill(c *Capture, e *Exchange) error {
+	w.output.bytes = w.output.bytes[:0]
+	w.writer.Reset(&w.output, 0)
+	w.records = nil
+	if err := w.encode(c, e); err != nil {
+		return err
+	}
+	return w.output.flush(true)
+}
+
 // encode encodes the request, and the response if there is one.
 func (w *encoder) encode(c *Capture, e *Exchange) error {
 	request, err := w.scan(&c.sent).request(c.sent.size(), e)
@@ -84,6 +96,7 @@ func (w *encoder) encode(c *Capture, e *Exchange) error {
 		return err
 	}
 	both := e.header()
+	both.WarcinfoID = w.output.info
 	ids := []string{warc.NewID(), warc.NewID()}
 	answered := response.end > response.start
 	h := both
@@ -105,7 +118,27 @@ func (w *encoder) encode(c *Capture, e *Exchange) error {
 			h.Truncated = warc.TruncatedUnspecified
 		}
 	}
-	return w.record(&h, &c.received, &response, e, w.archive.redactions(e.RedactResponse))
+	if err := w.record(&h, &c.received, &response, e, w.archive.redactions(e.RedactResponse)); err != nil {
+		return err
+	}
+	return w.metadata(&both, ids[1], e.Metadata)
+}
+
+// metadata writes a metadata record that is concurrent to a response, as that of Heritrix is.
+func (w *encoder) metadata(both *warc.Header, response string, fields []warc.Field) error {
+	if slices.Contains(w.archive.config.Redact, "Referer") {
+		fields = slices.DeleteFunc(slices.Clone(fields), func(f warc.Field) bool { return slices.Contains(MetadataURLs, f.Name) })
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	block, err := warc.FormatFields(fields)
+	if err != nil {
+		return err
+	}
+	h := warc.Header{Type: warc.Metadata, Date: both.Date, TargetURI: both.TargetURI, WarcinfoID: both.WarcinfoID, ConcurrentTo: []string{response}, ContentType: warc.WarcFields}
+	_, err = w.writer.WriteSeeker(&h, bytes.NewReader(block), warc.SHA1)
+	return err
 }
 
 // redactions returns the fields that are redacted in a message: those of the settings, and more.
@@ -207,11 +240,14 @@ func (b *block) Read(p []byte) (int, error) {
 type output struct {
 	archive *Archive
 	bytes   []byte
-	file    *file // nil before the first write
-	written int64 // behind file.size
+	file    *file  // nil before the first write
+	info    string // the identifier of the warcinfo record that the records name
+	written int64  // behind file.size
 }
 
-func (o *output) reset(a *Archive) { *o = output{archive: a, bytes: o.bytes[:0]} }
+func (o *output) reset(a *Archive) { *o = output{archive: a, bytes: o.bytes[:0], info: a.nextInfo()} }
+
+var errOtherFile = errors.New("the records are for another file")
 
 // Write implements io.Writer.
 func (o *output) Write(p []byte) (int, error) {
@@ -243,6 +279,9 @@ func (o *output) flush(last bool) error {
 			return err
 		}
 		o.file = f
+		if f.info != o.info {
+			return errOtherFile
+		}
 	}
 	n, err := o.file.file.WriteAt(o.bytes, o.file.size+o.written)
 	o.written += int64(n)

@@ -31,6 +31,9 @@ type Exchange struct {
 	Chunked, Bodyless bool
 	// Truncated is the reason if the response is not whole.
 	Truncated warc.Truncated
+	// Metadata are the fields of a metadata record that is written with the response, if there are some.
+	// If Referer is redacted, those of MetadataURLs are left out.
+	Metadata []warc.Field
 	// Earlier is nil if the caller knows no earlier response.
 	Earlier *Earlier
 }
@@ -55,6 +58,9 @@ type Record struct {
 
 // emptyPayload is the digest of a payload without a byte.
 var emptyPayload = warc.NewDigest(warc.SHA1, sha1.New().Sum(nil))
+
+// MetadataURLs are the fields of metadata records that have the URL of another page.
+var MetadataURLs = []string{"via", "requisiteOf"}
 
 // redactedField is the field of a record that has the names of redacted fields.
 const redactedField = "Fetchd-Redacted"

@@ -129,6 +129,63 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// TestDescribe checks what is added to the warcinfo record, and that redacted fields are not.
+func TestDescribe(t *testing.T) {
+	dir := t.TempDir()
+	a := openArchive(t, archive.Config{Dir: dir, Software: "fetchd v1", Operator: "Ops", Redact: []string{"from"}})
+	must(t, a.Describe([]warc.Field{{Name: "robots", Value: "classic"}, {Name: "Operator", Value: "Jo"}, {Name: "http-header-from", Value: "jo@example.org"},
+		{Name: "http-header-user-agent", Value: "bot/1"}}))
+	if err := a.Describe([]warc.Field{{Name: "a b", Value: "c"}}); err == nil {
+		t.Error("a name with a space is accepted")
+	}
+	record(t, a, getRequest, okResponse("hello"), plainExchange(5))
+	closeArchive(t, a)
+	info := readFile(t, dir+"/"+names(t, dir)[0])[0].block
+	if !strings.HasPrefix(info, "software: fetchd v1\r\nhostname: ") ||
+		!strings.HasSuffix(info, "digest-algorithm: sha1\r\nrobots: classic\r\nOperator: Jo\r\nhttp-header-user-agent: bot/1\r\n") {
+		t.Errorf("warcinfo %q", info)
+	}
+}
+
+// TestMetadata checks the metadata record of a response.
+func TestMetadata(t *testing.T) {
+	fields := []warc.Field{{Name: "via", Value: "http://origin.example/"}, {Name: "hopsFromSeed", Value: "L"}}
+	for _, tt := range []struct {
+		name, received string
+		redact         []string
+		fields         []warc.Field
+		block          string // empty: there is no record
+	}{
+		{"a response", okResponse("hello"), nil, fields, "via: http://origin.example/\r\nhopsFromSeed: L\r\n"},
+		{"at the start", okResponse("hello"), nil, []warc.Field{{Name: "hopsFromSeed"}}, "hopsFromSeed: \r\n"},
+		{"Referer is redacted", okResponse("hello"), []string{"referer"}, fields, "hopsFromSeed: L\r\n"},
+		{"no response", "", nil, fields, ""},
+		{"no fields", okResponse("hello"), nil, nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			a := openArchive(t, archive.Config{Dir: dir, Redact: tt.redact})
+			e := plainExchange(5)
+			e.Metadata = tt.fields
+			outcome := record(t, a, getRequest, tt.received, e)
+			closeArchive(t, a)
+			records := readDir(t, dir)
+			sameAs(t, outcome, records[:len(outcome)])
+			if tt.block == "" {
+				if len(records) != len(outcome) {
+					t.Errorf("%d records, want %d", len(records), len(outcome))
+				}
+				return
+			}
+			got := records[len(outcome)]
+			if got.Type != warc.Metadata || got.block != tt.block || got.ContentType != warc.WarcFields || got.TargetURI != e.URL ||
+				fmt.Sprint(got.ConcurrentTo) != fmt.Sprint([]string{outcome[1].ID}) || !got.Date.Equal(outcome[1].Date) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 // TestRedact checks which values are not recorded.
 func TestRedact(t *testing.T) {
 	for _, tt := range []struct {

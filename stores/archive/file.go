@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,7 @@ type file struct {
 	size    int64  // of the whole records
 	records int    // that this archive has written, without warcinfo
 	kept    bool   // it had records before
-	info    bool   // it has the warcinfo record of this archive
+	info    string // the identifier of the warcinfo record of this archive; empty if it has none yet
 	created time.Time
 	brief   bool // it is used for one write
 	full    bool // it takes no more records
@@ -83,13 +84,26 @@ func (a *Archive) take(brief bool) (*file, error) {
 		f = created
 		f.brief = brief
 	}
-	if !f.info {
+	if f.info == "" {
 		if err := a.writeInfo(f); err != nil {
 			a.undo(f)
 			return nil, a.fail("write warcinfo", err)
 		}
 	}
+	a.mu.Lock()
+	a.infoID = f.info
+	a.mu.Unlock()
 	return f, nil
+}
+
+// nextInfo returns the identifier of the warcinfo record of the file that take will probably return.
+func (a *Archive) nextInfo() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := len(a.free); n > 0 && a.free[n-1].info != "" {
+		return a.free[n-1].info
+	}
+	return a.infoID
 }
 
 // release ends the use of a file.
@@ -199,7 +213,8 @@ func hostName() string {
 
 // writeInfo writes the warcinfo record of a file.
 func (a *Archive) writeInfo(f *file) error {
-	record, err := a.info(f.name, f.created)
+	id := warc.NewID()
+	record, err := a.info(f.name, id, f.created)
 	if err != nil {
 		return err
 	}
@@ -207,27 +222,25 @@ func (a *Archive) writeInfo(f *file) error {
 		return err
 	}
 	f.size += int64(len(record))
-	f.info = true
+	f.info = id
 	return nil
 }
 
 // info returns a warcinfo record.
-func (a *Archive) info(name string, date time.Time) ([]byte, error) {
+func (a *Archive) info(name, id string, date time.Time) ([]byte, error) {
 	fields := []warc.Field{{Name: "software", Value: a.config.Software}, {Name: "operator", Value: a.config.Operator},
 		{Name: "hostname", Value: a.host}, {Name: "format", Value: "WARC File Format 1.1"},
-		{Name: "conformsTo", Value: "https://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"}}
-	var set []warc.Field
-	for _, field := range fields {
-		if field.Value != "" {
-			set = append(set, field)
-		}
-	}
+		{Name: "conformsTo", Value: "https://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"},
+		{Name: "digest-algorithm", Value: string(warc.SHA1)}}
+	fields = slices.DeleteFunc(fields, func(f warc.Field) bool {
+		return f.Value == "" || slices.ContainsFunc(a.described, func(d warc.Field) bool { return strings.EqualFold(d.Name, f.Name) })
+	})
 	var record bytes.Buffer
 	w, err := warc.NewWriter(&record, warc.WriterOptions{Plain: a.plain(), Level: gzipLevel})
 	if err != nil {
 		return nil, err
 	}
-	_, err = w.WriteInfo(&warc.Header{Date: date.UTC().Truncate(time.Microsecond), Filename: filepath.Base(name)}, set)
+	_, err = w.WriteInfo(&warc.Header{ID: id, Date: date.UTC().Truncate(time.Microsecond), Filename: filepath.Base(name)}, append(fields, a.described...))
 	return record.Bytes(), err
 }
 

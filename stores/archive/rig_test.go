@@ -111,7 +111,7 @@ func readFile(t testing.TB, path string) []found {
 }
 
 // readDir returns the records of all whole files in a directory, without warcinfo. Each file must begin
-// with warcinfo.
+// with warcinfo, which all of its records name.
 func readDir(t testing.TB, dir string) []found {
 	t.Helper()
 	var all []found
@@ -122,6 +122,11 @@ func readDir(t testing.TB, dir string) []found {
 		records := readFile(t, filepath.Join(dir, name))
 		if len(records) < 2 || records[0].Type != warc.Warcinfo {
 			t.Fatalf("%s has %d records, want warcinfo and others", name, len(records))
+		}
+		for _, r := range records[1:] {
+			if r.WarcinfoID != records[0].ID {
+				t.Errorf("%s: the record at %d names the warcinfo %s, want %s", name, r.Offset, r.WarcinfoID, records[0].ID)
+			}
 		}
 		all = append(all, records[1:]...)
 	}

@@ -21,6 +21,7 @@ import (
 	"fetchd/internal/jsontext"
 	"fetchd/stores"
 	"fetchd/stores/archive"
+	"fetchd/warc"
 )
 
 const (
@@ -35,12 +36,13 @@ const (
 
 // Results are the places of what a worker has fetched. An empty one is not used.
 type Results struct {
-	Bodies     string    // a directory, or the name of a store
-	WARC       string    // a directory, or the name of a store
-	StoresFile string    // with the stores
-	SpoolBytes int64     // of temporary files of bodies that wait for a bucket
-	Outcomes   string    // a file, or - for Stdout
-	Stdout     io.Writer // standard output
+	Bodies     string       // a directory, or the name of a store
+	WARC       string       // a directory, or the name of a store
+	WARCInfo   []warc.Field // of the warcinfo records of the fetchd inside
+	StoresFile string       // with the stores
+	SpoolBytes int64        // of temporary files of bodies that wait for a bucket
+	Outcomes   string       // a file, or - for Stdout
+	Stdout     io.Writer    // standard output
 }
 
 // open opens the places, and sets them in c. records is where the fetchd inside records, or nil if it does
@@ -163,7 +165,7 @@ func (r *Results) openRecords(ctx context.Context, set *stores.Set, logger *slog
 			logger.WarnContext(ctx, "WARC files are not complete, or not uploaded; the next run continues", slog.Any("error", err))
 		}
 	}
-	if err := a.Ready(); err != nil {
+	if err := errors.Join(a.Describe(r.WARCInfo), a.Ready()); err != nil {
 		stop()
 		return nil, nil, cannotWrite("--warc", err)
 	}

@@ -2614,7 +2614,10 @@ type RecordPolicy struct {
 	// with the same payload digest, and a 304, are then recorded without their body, as a
 	// revisit. Only responses of `earlier.url` are, not those of other hops. Unset means that
 	// every response is recorded whole.
-	Earlier       *EarlierRecord `protobuf:"bytes,2,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	Earlier *EarlierRecord `protobuf:"bytes,2,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	// How a crawler came to the URL. Each response of the URL then has a metadata record too;
+	// those of other hops have none. Unset means no such record.
+	Path          *CrawlPath `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2663,6 +2666,80 @@ func (x *RecordPolicy) GetEarlier() *EarlierRecord {
 	return nil
 }
 
+func (x *RecordPolicy) GetPath() *CrawlPath {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+// CrawlPath says how a crawler came to a URL.
+type CrawlPath struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// URL of the page that led to this one. At most 8 KiB, without user information. Empty if
+	// there is none.
+	Via string `protobuf:"bytes,1,opt,name=via,proto3" json:"via,omitempty"`
+	// One letter for each hop from the start of the crawl, such as LE: L for a link, E for a
+	// requisite, R for a redirect. At most 64 letters, digits and "+". Empty at the start.
+	HopsFromSeed string `protobuf:"bytes,2,opt,name=hops_from_seed,json=hopsFromSeed,proto3" json:"hops_from_seed,omitempty"`
+	// URL of the page that needs this one to be shown. At most 8 KiB, without user information.
+	// Empty for pages.
+	RequisiteOf   string `protobuf:"bytes,3,opt,name=requisite_of,json=requisiteOf,proto3" json:"requisite_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrawlPath) Reset() {
+	*x = CrawlPath{}
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrawlPath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrawlPath) ProtoMessage() {}
+
+func (x *CrawlPath) ProtoReflect() protoreflect.Message {
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrawlPath.ProtoReflect.Descriptor instead.
+func (*CrawlPath) Descriptor() ([]byte, []int) {
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CrawlPath) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
+func (x *CrawlPath) GetHopsFromSeed() string {
+	if x != nil {
+		return x.HopsFromSeed
+	}
+	return ""
+}
+
+func (x *CrawlPath) GetRequisiteOf() string {
+	if x != nil {
+		return x.RequisiteOf
+	}
+	return ""
+}
+
 // EarlierRecord is the record of an earlier response, as an outcome has described it.
 type EarlierRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2682,7 +2759,7 @@ type EarlierRecord struct {
 
 func (x *EarlierRecord) Reset() {
 	*x = EarlierRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2771,7 @@ func (x *EarlierRecord) String() string {
 func (*EarlierRecord) ProtoMessage() {}
 
 func (x *EarlierRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[15]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2784,7 @@ func (x *EarlierRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EarlierRecord.ProtoReflect.Descriptor instead.
 func (*EarlierRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{15}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EarlierRecord) GetRecordId() string {
@@ -2753,7 +2830,7 @@ type Precondition struct {
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2842,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[16]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2855,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{16}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Precondition) GetEtags() []string {
@@ -2809,7 +2886,7 @@ type Integrity struct {
 
 func (x *Integrity) Reset() {
 	*x = Integrity{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2898,7 @@ func (x *Integrity) String() string {
 func (*Integrity) ProtoMessage() {}
 
 func (x *Integrity) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[17]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2911,7 @@ func (x *Integrity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Integrity.ProtoReflect.Descriptor instead.
 func (*Integrity) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{17}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Integrity) GetSha256() string {
@@ -2863,7 +2940,7 @@ type FetchResponse struct {
 
 func (x *FetchResponse) Reset() {
 	*x = FetchResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +2952,7 @@ func (x *FetchResponse) String() string {
 func (*FetchResponse) ProtoMessage() {}
 
 func (x *FetchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[18]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +2965,7 @@ func (x *FetchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchResponse.ProtoReflect.Descriptor instead.
 func (*FetchResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{18}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FetchResponse) GetEvents() []*FetchEvent {
@@ -2925,7 +3002,7 @@ type FetchEvent struct {
 
 func (x *FetchEvent) Reset() {
 	*x = FetchEvent{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3014,7 @@ func (x *FetchEvent) String() string {
 func (*FetchEvent) ProtoMessage() {}
 
 func (x *FetchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[19]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3027,7 @@ func (x *FetchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchEvent.ProtoReflect.Descriptor instead.
 func (*FetchEvent) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{19}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FetchEvent) GetSequence() int64 {
@@ -3129,7 +3206,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3218,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[20]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3231,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{20}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Admitted) GetFetchId() string {
@@ -3206,7 +3283,7 @@ type AttemptStarted struct {
 
 func (x *AttemptStarted) Reset() {
 	*x = AttemptStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3295,7 @@ func (x *AttemptStarted) String() string {
 func (*AttemptStarted) ProtoMessage() {}
 
 func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[21]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3308,7 @@ func (x *AttemptStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptStarted.ProtoReflect.Descriptor instead.
 func (*AttemptStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{21}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AttemptStarted) GetAttempt() int32 {
@@ -3261,7 +3338,7 @@ type RedirectFollowed struct {
 
 func (x *RedirectFollowed) Reset() {
 	*x = RedirectFollowed{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3350,7 @@ func (x *RedirectFollowed) String() string {
 func (*RedirectFollowed) ProtoMessage() {}
 
 func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[22]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3363,7 @@ func (x *RedirectFollowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectFollowed.ProtoReflect.Descriptor instead.
 func (*RedirectFollowed) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{22}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RedirectFollowed) GetAttempt() int32 {
@@ -3329,7 +3406,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3418,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[23]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3431,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{23}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Hop) GetUrl() string {
@@ -3450,7 +3527,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3539,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[24]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3552,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{24}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Exchange) GetRemoteAddress() string {
@@ -3588,7 +3665,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3677,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[25]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3690,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{25}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Certificate) GetSubject() string {
@@ -3668,7 +3745,7 @@ type ResponseStarted struct {
 
 func (x *ResponseStarted) Reset() {
 	*x = ResponseStarted{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +3757,7 @@ func (x *ResponseStarted) String() string {
 func (*ResponseStarted) ProtoMessage() {}
 
 func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[26]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +3770,7 @@ func (x *ResponseStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseStarted.ProtoReflect.Descriptor instead.
 func (*ResponseStarted) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{26}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResponseStarted) GetAttempt() int32 {
@@ -3752,7 +3829,7 @@ type HttpResponse struct {
 
 func (x *HttpResponse) Reset() {
 	*x = HttpResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3841,7 @@ func (x *HttpResponse) String() string {
 func (*HttpResponse) ProtoMessage() {}
 
 func (x *HttpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[27]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3854,7 @@ func (x *HttpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpResponse.ProtoReflect.Descriptor instead.
 func (*HttpResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{27}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HttpResponse) GetStatusCode() int32 {
@@ -3823,7 +3900,7 @@ type BodyChunk struct {
 
 func (x *BodyChunk) Reset() {
 	*x = BodyChunk{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3835,7 +3912,7 @@ func (x *BodyChunk) String() string {
 func (*BodyChunk) ProtoMessage() {}
 
 func (x *BodyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[28]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3848,7 +3925,7 @@ func (x *BodyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodyChunk.ProtoReflect.Descriptor instead.
 func (*BodyChunk) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{28}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BodyChunk) GetAttempt() int32 {
@@ -3896,7 +3973,7 @@ type AttemptFinished struct {
 
 func (x *AttemptFinished) Reset() {
 	*x = AttemptFinished{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3908,7 +3985,7 @@ func (x *AttemptFinished) String() string {
 func (*AttemptFinished) ProtoMessage() {}
 
 func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[29]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3921,7 +3998,7 @@ func (x *AttemptFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptFinished.ProtoReflect.Descriptor instead.
 func (*AttemptFinished) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{29}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AttemptFinished) GetAttempt() int32 {
@@ -3985,7 +4062,7 @@ type RetryDecision struct {
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4074,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[30]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4087,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{30}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RetryDecision) GetRule() string {
@@ -4080,7 +4157,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4092,7 +4169,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[31]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4105,7 +4182,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{31}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Retry) GetAttempt() int32 {
@@ -4145,7 +4222,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4234,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[32]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4247,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{32}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
 }
 
 // FetchOutcome says how a fetch ended.
@@ -4237,7 +4314,7 @@ type FetchOutcome struct {
 
 func (x *FetchOutcome) Reset() {
 	*x = FetchOutcome{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4249,7 +4326,7 @@ func (x *FetchOutcome) String() string {
 func (*FetchOutcome) ProtoMessage() {}
 
 func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[33]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4262,7 +4339,7 @@ func (x *FetchOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchOutcome.ProtoReflect.Descriptor instead.
 func (*FetchOutcome) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{33}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FetchOutcome) GetKind() OutcomeKind {
@@ -4460,7 +4537,7 @@ type TextSummary struct {
 
 func (x *TextSummary) Reset() {
 	*x = TextSummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4472,7 +4549,7 @@ func (x *TextSummary) String() string {
 func (*TextSummary) ProtoMessage() {}
 
 func (x *TextSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[34]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4485,7 +4562,7 @@ func (x *TextSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextSummary.ProtoReflect.Descriptor instead.
 func (*TextSummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{34}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TextSummary) GetMediaType() string {
@@ -4558,7 +4635,7 @@ type RateLimit struct {
 
 func (x *RateLimit) Reset() {
 	*x = RateLimit{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4570,7 +4647,7 @@ func (x *RateLimit) String() string {
 func (*RateLimit) ProtoMessage() {}
 
 func (x *RateLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[35]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4583,7 +4660,7 @@ func (x *RateLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RateLimit.ProtoReflect.Descriptor instead.
 func (*RateLimit) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{35}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RateLimit) GetName() string {
@@ -4646,7 +4723,7 @@ type PolicyReport struct {
 
 func (x *PolicyReport) Reset() {
 	*x = PolicyReport{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4735,7 @@ func (x *PolicyReport) String() string {
 func (*PolicyReport) ProtoMessage() {}
 
 func (x *PolicyReport) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[36]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +4748,7 @@ func (x *PolicyReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyReport.ProtoReflect.Descriptor instead.
 func (*PolicyReport) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{36}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PolicyReport) GetPolicy() string {
@@ -4731,7 +4808,7 @@ type WarcRecord struct {
 
 func (x *WarcRecord) Reset() {
 	*x = WarcRecord{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4743,7 +4820,7 @@ func (x *WarcRecord) String() string {
 func (*WarcRecord) ProtoMessage() {}
 
 func (x *WarcRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[37]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4756,7 +4833,7 @@ func (x *WarcRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarcRecord.ProtoReflect.Descriptor instead.
 func (*WarcRecord) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{37}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WarcRecord) GetType() WarcType {
@@ -4844,7 +4921,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4856,7 +4933,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[38]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4869,7 +4946,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{38}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StoredObject) GetStore() string {
@@ -4948,7 +5025,7 @@ type BodySummary struct {
 
 func (x *BodySummary) Reset() {
 	*x = BodySummary{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4960,7 +5037,7 @@ func (x *BodySummary) String() string {
 func (*BodySummary) ProtoMessage() {}
 
 func (x *BodySummary) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[39]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4973,7 +5050,7 @@ func (x *BodySummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySummary.ProtoReflect.Descriptor instead.
 func (*BodySummary) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{39}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BodySummary) GetSizeBytes() int64 {
@@ -5081,7 +5158,7 @@ type FetchError struct {
 
 func (x *FetchError) Reset() {
 	*x = FetchError{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5093,7 +5170,7 @@ func (x *FetchError) String() string {
 func (*FetchError) ProtoMessage() {}
 
 func (x *FetchError) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[40]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5106,7 +5183,7 @@ func (x *FetchError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchError.ProtoReflect.Descriptor instead.
 func (*FetchError) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{40}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FetchError) GetErrorClass() ErrorClass {
@@ -5226,7 +5303,7 @@ type FetchUnaryResponse struct {
 
 func (x *FetchUnaryResponse) Reset() {
 	*x = FetchUnaryResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5238,7 +5315,7 @@ func (x *FetchUnaryResponse) String() string {
 func (*FetchUnaryResponse) ProtoMessage() {}
 
 func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[41]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5251,7 +5328,7 @@ func (x *FetchUnaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchUnaryResponse.ProtoReflect.Descriptor instead.
 func (*FetchUnaryResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{41}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FetchUnaryResponse) GetOutcome() *FetchOutcome {
@@ -5298,7 +5375,7 @@ type FetchManyRequest struct {
 
 func (x *FetchManyRequest) Reset() {
 	*x = FetchManyRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5310,7 +5387,7 @@ func (x *FetchManyRequest) String() string {
 func (*FetchManyRequest) ProtoMessage() {}
 
 func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[42]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5323,7 +5400,7 @@ func (x *FetchManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyRequest.ProtoReflect.Descriptor instead.
 func (*FetchManyRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{42}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FetchManyRequest) GetTasks() []*Task {
@@ -5355,7 +5432,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5367,7 +5444,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[43]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5380,7 +5457,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{43}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Task) GetTag() string {
@@ -5412,7 +5489,7 @@ type FetchManyResponse struct {
 
 func (x *FetchManyResponse) Reset() {
 	*x = FetchManyResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5424,7 +5501,7 @@ func (x *FetchManyResponse) String() string {
 func (*FetchManyResponse) ProtoMessage() {}
 
 func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[44]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5437,7 +5514,7 @@ func (x *FetchManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManyResponse.ProtoReflect.Descriptor instead.
 func (*FetchManyResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{44}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FetchManyResponse) GetEvents() []*TaskEvent {
@@ -5467,7 +5544,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5479,7 +5556,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[45]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5492,7 +5569,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{45}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TaskEvent) GetTag() string {
@@ -5560,7 +5637,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5572,7 +5649,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[46]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5585,7 +5662,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{46}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExplainRequest) GetRetryPolicy() *RetryPolicy {
@@ -5730,7 +5807,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[47]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5742,7 +5819,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[47]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5755,7 +5832,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{47}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExplainResponse) GetKind() OutcomeKind {
@@ -5840,7 +5917,7 @@ type RedirectStep struct {
 
 func (x *RedirectStep) Reset() {
 	*x = RedirectStep{}
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[48]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5852,7 +5929,7 @@ func (x *RedirectStep) String() string {
 func (*RedirectStep) ProtoMessage() {}
 
 func (x *RedirectStep) ProtoReflect() protoreflect.Message {
-	mi := &file_fetchd_v1_fetch_proto_msgTypes[48]
+	mi := &file_fetchd_v1_fetch_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5865,7 +5942,7 @@ func (x *RedirectStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedirectStep.ProtoReflect.Descriptor instead.
 func (*RedirectStep) Descriptor() ([]byte, []int) {
-	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{48}
+	return file_fetchd_v1_fetch_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RedirectStep) GetUrl() string {
@@ -6010,10 +6087,15 @@ const file_fetchd_v1_fetch_proto_rawDesc = "" +
 	"NoDelivery\"7\n" +
 	"\rStoreDelivery\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\"X\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\x82\x01\n" +
 	"\fRecordPolicy\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x122\n" +
-	"\aearlier\x18\x02 \x01(\v2\x18.fetchd.v1.EarlierRecordR\aearlier\"\xa2\x01\n" +
+	"\aearlier\x18\x02 \x01(\v2\x18.fetchd.v1.EarlierRecordR\aearlier\x12(\n" +
+	"\x04path\x18\x03 \x01(\v2\x14.fetchd.v1.CrawlPathR\x04path\"f\n" +
+	"\tCrawlPath\x12\x10\n" +
+	"\x03via\x18\x01 \x01(\tR\x03via\x12$\n" +
+	"\x0ehops_from_seed\x18\x02 \x01(\tR\fhopsFromSeed\x12!\n" +
+	"\frequisite_of\x18\x03 \x01(\tR\vrequisiteOf\"\xa2\x01\n" +
 	"\rEarlierRecord\x12\x1b\n" +
 	"\trecord_id\x18\x01 \x01(\tR\brecordId\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12;\n" +
@@ -6454,7 +6536,7 @@ func file_fetchd_v1_fetch_proto_rawDescGZIP() []byte {
 }
 
 var file_fetchd_v1_fetch_proto_enumTypes = make([]protoimpl.EnumInfo, 19)
-var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_fetchd_v1_fetch_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(RedirectScope)(0),            // 0: fetchd.v1.RedirectScope
 	(RetryProfile)(0),             // 1: fetchd.v1.RetryProfile
@@ -6490,43 +6572,44 @@ var file_fetchd_v1_fetch_proto_goTypes = []any{
 	(*NoDelivery)(nil),            // 31: fetchd.v1.NoDelivery
 	(*StoreDelivery)(nil),         // 32: fetchd.v1.StoreDelivery
 	(*RecordPolicy)(nil),          // 33: fetchd.v1.RecordPolicy
-	(*EarlierRecord)(nil),         // 34: fetchd.v1.EarlierRecord
-	(*Precondition)(nil),          // 35: fetchd.v1.Precondition
-	(*Integrity)(nil),             // 36: fetchd.v1.Integrity
-	(*FetchResponse)(nil),         // 37: fetchd.v1.FetchResponse
-	(*FetchEvent)(nil),            // 38: fetchd.v1.FetchEvent
-	(*Admitted)(nil),              // 39: fetchd.v1.Admitted
-	(*AttemptStarted)(nil),        // 40: fetchd.v1.AttemptStarted
-	(*RedirectFollowed)(nil),      // 41: fetchd.v1.RedirectFollowed
-	(*Hop)(nil),                   // 42: fetchd.v1.Hop
-	(*Exchange)(nil),              // 43: fetchd.v1.Exchange
-	(*Certificate)(nil),           // 44: fetchd.v1.Certificate
-	(*ResponseStarted)(nil),       // 45: fetchd.v1.ResponseStarted
-	(*HttpResponse)(nil),          // 46: fetchd.v1.HttpResponse
-	(*BodyChunk)(nil),             // 47: fetchd.v1.BodyChunk
-	(*AttemptFinished)(nil),       // 48: fetchd.v1.AttemptFinished
-	(*RetryDecision)(nil),         // 49: fetchd.v1.RetryDecision
-	(*Retry)(nil),                 // 50: fetchd.v1.Retry
-	(*Heartbeat)(nil),             // 51: fetchd.v1.Heartbeat
-	(*FetchOutcome)(nil),          // 52: fetchd.v1.FetchOutcome
-	(*TextSummary)(nil),           // 53: fetchd.v1.TextSummary
-	(*RateLimit)(nil),             // 54: fetchd.v1.RateLimit
-	(*PolicyReport)(nil),          // 55: fetchd.v1.PolicyReport
-	(*WarcRecord)(nil),            // 56: fetchd.v1.WarcRecord
-	(*StoredObject)(nil),          // 57: fetchd.v1.StoredObject
-	(*BodySummary)(nil),           // 58: fetchd.v1.BodySummary
-	(*FetchError)(nil),            // 59: fetchd.v1.FetchError
-	(*FetchUnaryResponse)(nil),    // 60: fetchd.v1.FetchUnaryResponse
-	(*FetchManyRequest)(nil),      // 61: fetchd.v1.FetchManyRequest
-	(*Task)(nil),                  // 62: fetchd.v1.Task
-	(*FetchManyResponse)(nil),     // 63: fetchd.v1.FetchManyResponse
-	(*TaskEvent)(nil),             // 64: fetchd.v1.TaskEvent
-	(*ExplainRequest)(nil),        // 65: fetchd.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 66: fetchd.v1.ExplainResponse
-	(*RedirectStep)(nil),          // 67: fetchd.v1.RedirectStep
-	nil,                           // 68: fetchd.v1.FetchRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 70: google.protobuf.Timestamp
+	(*CrawlPath)(nil),             // 34: fetchd.v1.CrawlPath
+	(*EarlierRecord)(nil),         // 35: fetchd.v1.EarlierRecord
+	(*Precondition)(nil),          // 36: fetchd.v1.Precondition
+	(*Integrity)(nil),             // 37: fetchd.v1.Integrity
+	(*FetchResponse)(nil),         // 38: fetchd.v1.FetchResponse
+	(*FetchEvent)(nil),            // 39: fetchd.v1.FetchEvent
+	(*Admitted)(nil),              // 40: fetchd.v1.Admitted
+	(*AttemptStarted)(nil),        // 41: fetchd.v1.AttemptStarted
+	(*RedirectFollowed)(nil),      // 42: fetchd.v1.RedirectFollowed
+	(*Hop)(nil),                   // 43: fetchd.v1.Hop
+	(*Exchange)(nil),              // 44: fetchd.v1.Exchange
+	(*Certificate)(nil),           // 45: fetchd.v1.Certificate
+	(*ResponseStarted)(nil),       // 46: fetchd.v1.ResponseStarted
+	(*HttpResponse)(nil),          // 47: fetchd.v1.HttpResponse
+	(*BodyChunk)(nil),             // 48: fetchd.v1.BodyChunk
+	(*AttemptFinished)(nil),       // 49: fetchd.v1.AttemptFinished
+	(*RetryDecision)(nil),         // 50: fetchd.v1.RetryDecision
+	(*Retry)(nil),                 // 51: fetchd.v1.Retry
+	(*Heartbeat)(nil),             // 52: fetchd.v1.Heartbeat
+	(*FetchOutcome)(nil),          // 53: fetchd.v1.FetchOutcome
+	(*TextSummary)(nil),           // 54: fetchd.v1.TextSummary
+	(*RateLimit)(nil),             // 55: fetchd.v1.RateLimit
+	(*PolicyReport)(nil),          // 56: fetchd.v1.PolicyReport
+	(*WarcRecord)(nil),            // 57: fetchd.v1.WarcRecord
+	(*StoredObject)(nil),          // 58: fetchd.v1.StoredObject
+	(*BodySummary)(nil),           // 59: fetchd.v1.BodySummary
+	(*FetchError)(nil),            // 60: fetchd.v1.FetchError
+	(*FetchUnaryResponse)(nil),    // 61: fetchd.v1.FetchUnaryResponse
+	(*FetchManyRequest)(nil),      // 62: fetchd.v1.FetchManyRequest
+	(*Task)(nil),                  // 63: fetchd.v1.Task
+	(*FetchManyResponse)(nil),     // 64: fetchd.v1.FetchManyResponse
+	(*TaskEvent)(nil),             // 65: fetchd.v1.TaskEvent
+	(*ExplainRequest)(nil),        // 66: fetchd.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 67: fetchd.v1.ExplainResponse
+	(*RedirectStep)(nil),          // 68: fetchd.v1.RedirectStep
+	nil,                           // 69: fetchd.v1.FetchRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 71: google.protobuf.Timestamp
 }
 var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	20,  // 0: fetchd.v1.FetchRequest.headers:type_name -> fetchd.v1.Header
@@ -6534,25 +6617,25 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	22,  // 2: fetchd.v1.FetchRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
 	24,  // 3: fetchd.v1.FetchRequest.timeout_policy:type_name -> fetchd.v1.TimeoutPolicy
 	25,  // 4: fetchd.v1.FetchRequest.body_policy:type_name -> fetchd.v1.BodyPolicy
-	35,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
-	36,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
+	36,  // 5: fetchd.v1.FetchRequest.precondition:type_name -> fetchd.v1.Precondition
+	37,  // 6: fetchd.v1.FetchRequest.integrity:type_name -> fetchd.v1.Integrity
 	15,  // 7: fetchd.v1.FetchRequest.event_level:type_name -> fetchd.v1.EventLevel
-	68,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
+	69,  // 8: fetchd.v1.FetchRequest.labels:type_name -> fetchd.v1.FetchRequest.LabelsEntry
 	23,  // 9: fetchd.v1.FetchRequest.content_policy:type_name -> fetchd.v1.ContentPolicy
 	9,   // 10: fetchd.v1.FetchRequest.cookie_mode:type_name -> fetchd.v1.CookieMode
 	33,  // 11: fetchd.v1.FetchRequest.record_policy:type_name -> fetchd.v1.RecordPolicy
 	26,  // 12: fetchd.v1.FetchRequest.text_policy:type_name -> fetchd.v1.TextPolicy
 	0,   // 13: fetchd.v1.RedirectPolicy.scope:type_name -> fetchd.v1.RedirectScope
 	1,   // 14: fetchd.v1.RetryPolicy.profile:type_name -> fetchd.v1.RetryProfile
-	69,  // 15: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
-	69,  // 16: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
-	69,  // 17: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
-	69,  // 18: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
-	69,  // 19: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
-	69,  // 20: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
-	69,  // 21: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
-	69,  // 22: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
-	69,  // 23: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
+	70,  // 15: fetchd.v1.RetryPolicy.base_delay:type_name -> google.protobuf.Duration
+	70,  // 16: fetchd.v1.RetryPolicy.max_delay:type_name -> google.protobuf.Duration
+	70,  // 17: fetchd.v1.RetryPolicy.max_jitter:type_name -> google.protobuf.Duration
+	70,  // 18: fetchd.v1.RetryPolicy.max_retry_after:type_name -> google.protobuf.Duration
+	70,  // 19: fetchd.v1.TimeoutPolicy.total_timeout:type_name -> google.protobuf.Duration
+	70,  // 20: fetchd.v1.TimeoutPolicy.attempt_timeout:type_name -> google.protobuf.Duration
+	70,  // 21: fetchd.v1.TimeoutPolicy.connect_timeout:type_name -> google.protobuf.Duration
+	70,  // 22: fetchd.v1.TimeoutPolicy.header_timeout:type_name -> google.protobuf.Duration
+	70,  // 23: fetchd.v1.TimeoutPolicy.idle_timeout:type_name -> google.protobuf.Duration
 	27,  // 24: fetchd.v1.BodyPolicy.stream:type_name -> fetchd.v1.StreamDelivery
 	27,  // 25: fetchd.v1.BodyPolicy.auto:type_name -> fetchd.v1.StreamDelivery
 	29,  // 26: fetchd.v1.BodyPolicy.inline:type_name -> fetchd.v1.InlineDelivery
@@ -6563,102 +6646,103 @@ var file_fetchd_v1_fetch_proto_depIdxs = []int32{
 	7,   // 31: fetchd.v1.TextPolicy.content:type_name -> fetchd.v1.TextContent
 	14,  // 32: fetchd.v1.StreamDelivery.recovery:type_name -> fetchd.v1.BodyRecovery
 	28,  // 33: fetchd.v1.StreamDelivery.resume_point:type_name -> fetchd.v1.ResumePoint
-	34,  // 34: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
-	70,  // 35: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
-	70,  // 36: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
-	38,  // 37: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
-	69,  // 38: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
-	39,  // 39: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
-	40,  // 40: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
-	41,  // 41: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
-	45,  // 42: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
-	47,  // 43: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
-	48,  // 44: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
-	51,  // 45: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
-	52,  // 46: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
-	19,  // 47: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
-	70,  // 48: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
-	70,  // 49: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
-	42,  // 50: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
-	43,  // 51: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
-	69,  // 52: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
-	20,  // 53: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
-	69,  // 54: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
-	69,  // 55: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
-	69,  // 56: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
-	69,  // 57: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
-	69,  // 58: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
-	69,  // 59: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
-	44,  // 60: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
-	70,  // 61: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
-	46,  // 62: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
-	20,  // 63: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
-	46,  // 64: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
-	59,  // 65: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
-	43,  // 66: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
-	49,  // 67: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
-	42,  // 68: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
-	50,  // 69: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
-	17,  // 70: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
-	69,  // 71: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
-	6,   // 72: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
-	4,   // 73: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
-	10,  // 74: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
-	46,  // 75: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
-	59,  // 76: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
-	42,  // 77: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
-	57,  // 78: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
-	58,  // 79: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
-	69,  // 80: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
-	56,  // 81: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
-	55,  // 82: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
-	54,  // 83: fetchd.v1.FetchOutcome.rate_limits:type_name -> fetchd.v1.RateLimit
-	53,  // 84: fetchd.v1.FetchOutcome.text_summary:type_name -> fetchd.v1.TextSummary
-	8,   // 85: fetchd.v1.TextSummary.fallback:type_name -> fetchd.v1.TextFallback
-	5,   // 86: fetchd.v1.RateLimit.source:type_name -> fetchd.v1.RateLimitSource
-	69,  // 87: fetchd.v1.RateLimit.reset_duration:type_name -> google.protobuf.Duration
-	69,  // 88: fetchd.v1.RateLimit.window_duration:type_name -> google.protobuf.Duration
-	12,  // 89: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
-	70,  // 90: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
-	18,  // 91: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
-	11,  // 92: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
-	16,  // 93: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
-	69,  // 94: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
-	17,  // 95: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
-	3,   // 96: fetchd.v1.FetchError.request_state:type_name -> fetchd.v1.RequestState
-	52,  // 97: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
-	48,  // 98: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
-	19,  // 99: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
-	62,  // 100: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
-	19,  // 101: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
-	64,  // 102: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
-	38,  // 103: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
-	22,  // 104: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
-	21,  // 105: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
-	46,  // 106: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
-	18,  // 107: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
-	70,  // 108: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
-	69,  // 109: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
-	2,   // 110: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
-	3,   // 111: fetchd.v1.ExplainRequest.request_state:type_name -> fetchd.v1.RequestState
-	10,  // 112: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
-	59,  // 113: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
-	67,  // 114: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
-	49,  // 115: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
-	22,  // 116: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
-	19,  // 117: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
-	19,  // 118: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
-	61,  // 119: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
-	65,  // 120: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
-	37,  // 121: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
-	60,  // 122: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
-	63,  // 123: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
-	66,  // 124: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
-	121, // [121:125] is the sub-list for method output_type
-	117, // [117:121] is the sub-list for method input_type
-	117, // [117:117] is the sub-list for extension type_name
-	117, // [117:117] is the sub-list for extension extendee
-	0,   // [0:117] is the sub-list for field type_name
+	35,  // 34: fetchd.v1.RecordPolicy.earlier:type_name -> fetchd.v1.EarlierRecord
+	34,  // 35: fetchd.v1.RecordPolicy.path:type_name -> fetchd.v1.CrawlPath
+	71,  // 36: fetchd.v1.EarlierRecord.record_time:type_name -> google.protobuf.Timestamp
+	71,  // 37: fetchd.v1.Precondition.last_modified_time:type_name -> google.protobuf.Timestamp
+	39,  // 38: fetchd.v1.FetchResponse.events:type_name -> fetchd.v1.FetchEvent
+	70,  // 39: fetchd.v1.FetchEvent.elapsed_offset:type_name -> google.protobuf.Duration
+	40,  // 40: fetchd.v1.FetchEvent.admitted:type_name -> fetchd.v1.Admitted
+	41,  // 41: fetchd.v1.FetchEvent.attempt_started:type_name -> fetchd.v1.AttemptStarted
+	42,  // 42: fetchd.v1.FetchEvent.redirect_followed:type_name -> fetchd.v1.RedirectFollowed
+	46,  // 43: fetchd.v1.FetchEvent.response_started:type_name -> fetchd.v1.ResponseStarted
+	48,  // 44: fetchd.v1.FetchEvent.body_chunk:type_name -> fetchd.v1.BodyChunk
+	49,  // 45: fetchd.v1.FetchEvent.attempt_finished:type_name -> fetchd.v1.AttemptFinished
+	52,  // 46: fetchd.v1.FetchEvent.heartbeat:type_name -> fetchd.v1.Heartbeat
+	53,  // 47: fetchd.v1.FetchEvent.outcome:type_name -> fetchd.v1.FetchOutcome
+	19,  // 48: fetchd.v1.Admitted.effective_request:type_name -> fetchd.v1.FetchRequest
+	71,  // 49: fetchd.v1.Admitted.expire_time:type_name -> google.protobuf.Timestamp
+	71,  // 50: fetchd.v1.Admitted.start_time:type_name -> google.protobuf.Timestamp
+	43,  // 51: fetchd.v1.RedirectFollowed.hop:type_name -> fetchd.v1.Hop
+	44,  // 52: fetchd.v1.Hop.exchange:type_name -> fetchd.v1.Exchange
+	70,  // 53: fetchd.v1.Hop.start_offset:type_name -> google.protobuf.Duration
+	20,  // 54: fetchd.v1.Hop.headers:type_name -> fetchd.v1.Header
+	70,  // 55: fetchd.v1.Exchange.resolve_duration:type_name -> google.protobuf.Duration
+	70,  // 56: fetchd.v1.Exchange.connect_duration:type_name -> google.protobuf.Duration
+	70,  // 57: fetchd.v1.Exchange.tls_duration:type_name -> google.protobuf.Duration
+	70,  // 58: fetchd.v1.Exchange.processing_duration:type_name -> google.protobuf.Duration
+	70,  // 59: fetchd.v1.Exchange.transfer_duration:type_name -> google.protobuf.Duration
+	70,  // 60: fetchd.v1.Exchange.backpressure_duration:type_name -> google.protobuf.Duration
+	45,  // 61: fetchd.v1.Exchange.certificate:type_name -> fetchd.v1.Certificate
+	71,  // 62: fetchd.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	47,  // 63: fetchd.v1.ResponseStarted.response:type_name -> fetchd.v1.HttpResponse
+	20,  // 64: fetchd.v1.HttpResponse.headers:type_name -> fetchd.v1.Header
+	47,  // 65: fetchd.v1.AttemptFinished.response:type_name -> fetchd.v1.HttpResponse
+	60,  // 66: fetchd.v1.AttemptFinished.error:type_name -> fetchd.v1.FetchError
+	44,  // 67: fetchd.v1.AttemptFinished.exchange:type_name -> fetchd.v1.Exchange
+	50,  // 68: fetchd.v1.AttemptFinished.retry_decision:type_name -> fetchd.v1.RetryDecision
+	43,  // 69: fetchd.v1.AttemptFinished.hops:type_name -> fetchd.v1.Hop
+	51,  // 70: fetchd.v1.RetryDecision.retry:type_name -> fetchd.v1.Retry
+	17,  // 71: fetchd.v1.RetryDecision.stop_reason:type_name -> fetchd.v1.StopReason
+	70,  // 72: fetchd.v1.Retry.delay:type_name -> google.protobuf.Duration
+	6,   // 73: fetchd.v1.Retry.delay_source:type_name -> fetchd.v1.DelaySource
+	4,   // 74: fetchd.v1.Retry.start:type_name -> fetchd.v1.RetryStart
+	10,  // 75: fetchd.v1.FetchOutcome.kind:type_name -> fetchd.v1.OutcomeKind
+	47,  // 76: fetchd.v1.FetchOutcome.response:type_name -> fetchd.v1.HttpResponse
+	60,  // 77: fetchd.v1.FetchOutcome.error:type_name -> fetchd.v1.FetchError
+	43,  // 78: fetchd.v1.FetchOutcome.hops:type_name -> fetchd.v1.Hop
+	58,  // 79: fetchd.v1.FetchOutcome.stored_object:type_name -> fetchd.v1.StoredObject
+	59,  // 80: fetchd.v1.FetchOutcome.body_summary:type_name -> fetchd.v1.BodySummary
+	70,  // 81: fetchd.v1.FetchOutcome.total_duration:type_name -> google.protobuf.Duration
+	57,  // 82: fetchd.v1.FetchOutcome.records:type_name -> fetchd.v1.WarcRecord
+	56,  // 83: fetchd.v1.FetchOutcome.policy_reports:type_name -> fetchd.v1.PolicyReport
+	55,  // 84: fetchd.v1.FetchOutcome.rate_limits:type_name -> fetchd.v1.RateLimit
+	54,  // 85: fetchd.v1.FetchOutcome.text_summary:type_name -> fetchd.v1.TextSummary
+	8,   // 86: fetchd.v1.TextSummary.fallback:type_name -> fetchd.v1.TextFallback
+	5,   // 87: fetchd.v1.RateLimit.source:type_name -> fetchd.v1.RateLimitSource
+	70,  // 88: fetchd.v1.RateLimit.reset_duration:type_name -> google.protobuf.Duration
+	70,  // 89: fetchd.v1.RateLimit.window_duration:type_name -> google.protobuf.Duration
+	12,  // 90: fetchd.v1.WarcRecord.type:type_name -> fetchd.v1.WarcType
+	71,  // 91: fetchd.v1.WarcRecord.record_time:type_name -> google.protobuf.Timestamp
+	18,  // 92: fetchd.v1.FetchError.error_class:type_name -> fetchd.v1.ErrorClass
+	11,  // 93: fetchd.v1.FetchError.failure_type:type_name -> fetchd.v1.FailureType
+	16,  // 94: fetchd.v1.FetchError.phase:type_name -> fetchd.v1.Phase
+	70,  // 95: fetchd.v1.FetchError.retry_after:type_name -> google.protobuf.Duration
+	17,  // 96: fetchd.v1.FetchError.stop_reason:type_name -> fetchd.v1.StopReason
+	3,   // 97: fetchd.v1.FetchError.request_state:type_name -> fetchd.v1.RequestState
+	53,  // 98: fetchd.v1.FetchUnaryResponse.outcome:type_name -> fetchd.v1.FetchOutcome
+	49,  // 99: fetchd.v1.FetchUnaryResponse.attempts:type_name -> fetchd.v1.AttemptFinished
+	19,  // 100: fetchd.v1.FetchUnaryResponse.effective_request:type_name -> fetchd.v1.FetchRequest
+	63,  // 101: fetchd.v1.FetchManyRequest.tasks:type_name -> fetchd.v1.Task
+	19,  // 102: fetchd.v1.Task.request:type_name -> fetchd.v1.FetchRequest
+	65,  // 103: fetchd.v1.FetchManyResponse.events:type_name -> fetchd.v1.TaskEvent
+	39,  // 104: fetchd.v1.TaskEvent.event:type_name -> fetchd.v1.FetchEvent
+	22,  // 105: fetchd.v1.ExplainRequest.retry_policy:type_name -> fetchd.v1.RetryPolicy
+	21,  // 106: fetchd.v1.ExplainRequest.redirect_policy:type_name -> fetchd.v1.RedirectPolicy
+	47,  // 107: fetchd.v1.ExplainRequest.response:type_name -> fetchd.v1.HttpResponse
+	18,  // 108: fetchd.v1.ExplainRequest.error_classes:type_name -> fetchd.v1.ErrorClass
+	71,  // 109: fetchd.v1.ExplainRequest.observe_time:type_name -> google.protobuf.Timestamp
+	70,  // 110: fetchd.v1.ExplainRequest.remaining_duration:type_name -> google.protobuf.Duration
+	2,   // 111: fetchd.v1.ExplainRequest.auth_result:type_name -> fetchd.v1.AuthResult
+	3,   // 112: fetchd.v1.ExplainRequest.request_state:type_name -> fetchd.v1.RequestState
+	10,  // 113: fetchd.v1.ExplainResponse.kind:type_name -> fetchd.v1.OutcomeKind
+	60,  // 114: fetchd.v1.ExplainResponse.error:type_name -> fetchd.v1.FetchError
+	68,  // 115: fetchd.v1.ExplainResponse.redirect:type_name -> fetchd.v1.RedirectStep
+	50,  // 116: fetchd.v1.ExplainResponse.retry_decision:type_name -> fetchd.v1.RetryDecision
+	22,  // 117: fetchd.v1.ExplainResponse.effective_retry_policy:type_name -> fetchd.v1.RetryPolicy
+	19,  // 118: fetchd.v1.FetchService.Fetch:input_type -> fetchd.v1.FetchRequest
+	19,  // 119: fetchd.v1.FetchService.FetchUnary:input_type -> fetchd.v1.FetchRequest
+	62,  // 120: fetchd.v1.FetchService.FetchMany:input_type -> fetchd.v1.FetchManyRequest
+	66,  // 121: fetchd.v1.FetchService.Explain:input_type -> fetchd.v1.ExplainRequest
+	38,  // 122: fetchd.v1.FetchService.Fetch:output_type -> fetchd.v1.FetchResponse
+	61,  // 123: fetchd.v1.FetchService.FetchUnary:output_type -> fetchd.v1.FetchUnaryResponse
+	64,  // 124: fetchd.v1.FetchService.FetchMany:output_type -> fetchd.v1.FetchManyResponse
+	67,  // 125: fetchd.v1.FetchService.Explain:output_type -> fetchd.v1.ExplainResponse
+	122, // [122:126] is the sub-list for method output_type
+	118, // [118:122] is the sub-list for method input_type
+	118, // [118:118] is the sub-list for extension type_name
+	118, // [118:118] is the sub-list for extension extendee
+	0,   // [0:118] is the sub-list for field type_name
 }
 
 func init() { file_fetchd_v1_fetch_proto_init() }
@@ -6677,8 +6761,8 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*BodyPolicy_Store)(nil),
 	}
 	file_fetchd_v1_fetch_proto_msgTypes[8].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[17].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[19].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[18].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[20].OneofWrappers = []any{
 		(*FetchEvent_Admitted)(nil),
 		(*FetchEvent_AttemptStarted)(nil),
 		(*FetchEvent_RedirectFollowed)(nil),
@@ -6688,18 +6772,18 @@ func file_fetchd_v1_fetch_proto_init() {
 		(*FetchEvent_Heartbeat)(nil),
 		(*FetchEvent_Outcome)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[27].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[30].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[28].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[31].OneofWrappers = []any{
 		(*RetryDecision_Retry)(nil),
 		(*RetryDecision_StopReason)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[33].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[34].OneofWrappers = []any{
 		(*FetchOutcome_InlineBody)(nil),
 		(*FetchOutcome_StoredObject)(nil),
 	}
-	file_fetchd_v1_fetch_proto_msgTypes[35].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[40].OneofWrappers = []any{}
-	file_fetchd_v1_fetch_proto_msgTypes[47].OneofWrappers = []any{
+	file_fetchd_v1_fetch_proto_msgTypes[36].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[41].OneofWrappers = []any{}
+	file_fetchd_v1_fetch_proto_msgTypes[48].OneofWrappers = []any{
 		(*ExplainResponse_Redirect)(nil),
 		(*ExplainResponse_RetryDecision)(nil),
 	}
@@ -6709,7 +6793,7 @@ func file_fetchd_v1_fetch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fetchd_v1_fetch_proto_rawDesc), len(file_fetchd_v1_fetch_proto_rawDesc)),
 			NumEnums:      19,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

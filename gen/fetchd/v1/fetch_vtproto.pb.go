@@ -1187,6 +1187,16 @@ func (m *RecordPolicy) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Path != nil {
+		size, err := m.Path.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x1a
+	}
 	if m.Earlier != nil {
 		size, err := m.Earlier.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -1201,6 +1211,60 @@ func (m *RecordPolicy) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.Store)
 		copy(dAtA[i:], m.Store)
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Store)))
+		i--
+		dAtA[i] = 0xa
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *CrawlPath) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *CrawlPath) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *CrawlPath) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.RequisiteOf) > 0 {
+		i -= len(m.RequisiteOf)
+		copy(dAtA[i:], m.RequisiteOf)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.RequisiteOf)))
+		i--
+		dAtA[i] = 0x1a
+	}
+	if len(m.HopsFromSeed) > 0 {
+		i -= len(m.HopsFromSeed)
+		copy(dAtA[i:], m.HopsFromSeed)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.HopsFromSeed)))
+		i--
+		dAtA[i] = 0x12
+	}
+	if len(m.Via) > 0 {
+		i -= len(m.Via)
+		copy(dAtA[i:], m.Via)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Via)))
 		i--
 		dAtA[i] = 0xa
 	}
@@ -4530,6 +4594,32 @@ func (m *RecordPolicy) SizeVT() (n int) {
 	}
 	if m.Earlier != nil {
 		l = m.Earlier.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Path != nil {
+		l = m.Path.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *CrawlPath) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	l = len(m.Via)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.HopsFromSeed)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.RequisiteOf)
+	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)

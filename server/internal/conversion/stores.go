@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"regexp"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -104,8 +105,33 @@ func (c *conversion) record(known *stores.Set) {
 	case to == nil:
 		c.Add("record_policy.store", "is %.60q, which is not configured on this server: give the name of a configured store", p.GetStore())
 	}
-	c.out.Recorder = &recorder{to, c.earlierRecord(p.GetEarlier())}
+	c.out.Recorder = &recorder{to, c.earlierRecord(p.GetEarlier()), urls.WithoutUserinfo(c.out.URL), c.path(p.GetPath())}
 }
+
+// path returns the fields of a metadata record, named as Heritrix names them, or none.
+func (c *conversion) path(p *pb.CrawlPath) []warc.Field {
+	if p == nil {
+		return nil
+	}
+	var fields []warc.Field
+	for i, raw := range []string{p.GetVia(), p.GetRequisiteOf()} {
+		if raw == "" {
+			continue
+		}
+		u, err := urls.Parse(raw)
+		if err != nil {
+			c.Add([]string{"record_policy.path.via", "record_policy.path.requisite_of"}[i], "is not an http or https URL of at most 8 KiB without a user name: give the URL of a page, or leave it out")
+		}
+		fields = append(fields, warc.Field{Name: archive.MetadataURLs[i], Value: warc.EscapeURI(urls.WithoutUserinfo(u))})
+	}
+	hops := p.GetHopsFromSeed()
+	if !hopsPattern.MatchString(hops) {
+		c.Add("record_policy.path.hops_from_seed", "is %.80q: give at most 64 letters, digits and +", hops)
+	}
+	return append(fields, warc.Field{Name: "hopsFromSeed", Value: hops})
+}
+
+var hopsPattern = regexp.MustCompile(`^[0-9A-Za-z+]{0,64}$`)
 
 // earlierRecord reads the record that a revisit refers to, or nil.
 func (c *conversion) earlierRecord(p *pb.EarlierRecord) *archive.Earlier {
@@ -133,18 +159,20 @@ func (c *conversion) earlierRecord(p *pb.EarlierRecord) *archive.Earlier {
 // recorder is an archive for package fetch.
 type recorder struct {
 	*archive.Archive
-	earlier *archive.Earlier
+	earlier  *archive.Earlier
+	url      string // of the request
+	metadata []warc.Field
 }
 
 // Begin implements [fetch.Recorder].
 func (r *recorder) Begin(memory *budget.Lease) fetch.Recording {
-	return &recording{r.Archive.Begin(memory), r.earlier}
+	return &recording{r.Archive.Begin(memory), r}
 }
 
 // recording is a capture for package fetch.
 type recording struct {
 	*archive.Capture
-	earlier *archive.Earlier
+	recorder *recorder
 }
 
 var truncations = map[fetch.Truncation]warc.Truncated{
@@ -157,10 +185,14 @@ var truncations = map[fetch.Truncation]warc.Truncated{
 // Commit implements [fetch.Recording].
 func (r *recording) Commit(e *fetch.RecordedExchange) ([]fetch.Record, error) {
 	peer, _ := netip.ParseAddrPort(e.RemoteAddress) // empty if it is not known
+	var metadata []warc.Field
+	if e.URL == r.recorder.url {
+		metadata = r.recorder.metadata
+	}
 	records, err := r.Capture.Commit(archive.Exchange{
 		URL: e.URL, Method: e.Method, Date: e.Start, Address: peer.Addr(), Protocol: e.Protocol, TLS: e.TLSVersion,
 		Redact: e.Redact, RedactResponse: e.RedactResponse, RequestLength: e.RequestLength, Whole: e.Truncated == fetch.Whole, Length: e.ContentLength, Chunked: e.Chunked, Bodyless: e.Bodyless,
-		Truncated: truncations[e.Truncated], Earlier: r.earlier})
+		Truncated: truncations[e.Truncated], Earlier: r.recorder.earlier, Metadata: metadata})
 	out := make([]fetch.Record, len(records))
 	for i, record := range records {
 		out[i] = fetch.Record{Type: recordTypes[record.Type], ID: record.ID, File: record.File, Offset: record.Offset, Length: record.Length,

@@ -174,6 +174,13 @@ class RecordPolicy(Message):
     store: str
     @property
     def earlier(self) -> EarlierRecord: ...
+    @property
+    def path(self) -> CrawlPath: ...
+
+class CrawlPath(Message):
+    via: str
+    hops_from_seed: str
+    requisite_of: str
 
 class EarlierRecord(Message):
     record_id: str

@@ -329,6 +329,22 @@ class EarlierRecord(TypedDict, total=False):
     payload_digest: str
 
 
+class CrawlPath(TypedDict, total=False):
+    """CrawlPath says how a crawler came to a URL.
+
+    via: URL of the page that led to this one. At most 8 KiB, without user information. Empty if
+        there is none.
+    hops_from_seed: One letter for each hop from the start of the crawl, such as LE: L for a link, E
+        for a requisite, R for a redirect. At most 64 letters, digits and "+". Empty at the start.
+    requisite_of: URL of the page that needs this one to be shown. At most 8 KiB, without user
+        information. Empty for pages.
+    """
+
+    via: str
+    hops_from_seed: str
+    requisite_of: str
+
+
 class RecordPolicy(TypedDict, total=False):
     """RecordPolicy records a fetch: every request that was sent and every response, with those of redirects and failed attempts.
 
@@ -338,10 +354,13 @@ class RecordPolicy(TypedDict, total=False):
         with the same payload digest, and a 304, are then recorded without their body, as a revisit.
         Only responses of `earlier.url` are, not those of other hops. Unset means that every
         response is recorded whole.
+    path: How a crawler came to the URL. Each response of the URL then has a metadata record too;
+        those of other hops have none. Unset means no such record.
     """
 
     store: str
     earlier: EarlierRecord
+    path: CrawlPath
 
 
 class TextPolicy(TypedDict, total=False):
