@@ -90,6 +90,10 @@ func tagsOf(kinds map[kind]string) map[string]tagInfo {
 
 // startForeign reads a start tag in or before foreign content, and returns the namespace of its element.
 func (s *search) startForeign(z *html.Tokenizer, name string, more, isClosed bool) space {
+	if len(s.open) == 0 && name != "svg" && name != "math" { // the usual case, without the closure
+		s.around[tags[name].number]++
+		return inHTML
+	}
 	before := s.steps
 	in := s.start(name, isClosed, func(names ...string) (value string, ok bool) {
 		for more && s.spend(perAttribute) {
@@ -136,11 +140,11 @@ func (f *foreign) start(name string, isClosed bool, attribute func(names ...stri
 		e.space, e.kind = inSVG, 0
 	case name == "math":
 		e.space, e.kind = inMath, 0
-	case len(f.open) > 0:
-		f.startHTML(e)
+	case len(f.open) == 0: // the start tag has ended them
+		f.around[info.number]++
 		return inHTML
 	default:
-		f.around[info.number]++
+		f.startHTML(e)
 		return inHTML
 	}
 	if !isClosed {

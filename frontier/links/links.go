@@ -293,16 +293,16 @@ type attributes struct {
 // endTag reads an end tag.
 func (s *search) endTag(z *html.Tokenizer) {
 	raw, _ := z.TagName()
-	name := string(raw)
+	isTemplate := string(raw) == "template"
 	switch {
 	case s.xml != nil:
-		name = s.xml.name(z.Raw(), raw)
+		isTemplate = s.xml.name(z.Raw(), raw) == "template"
 	case len(s.open) == 0:
-		s.endAround(tags[name])
-	case s.endForeign(name):
+		s.endAround(tags[string(raw)])
+	case s.endForeign(string(raw)):
 		return
 	}
-	if name == "template" && s.templates > 0 {
+	if isTemplate && s.templates > 0 {
 		s.templates--
 		s.endTemplate()
 	}
