@@ -169,6 +169,14 @@ func (s *Set) Get(name string) (_ *Store, callers []string) {
 	return e.store, e.callers
 }
 
+// Callers returns the callers that the stores name.
+func (s *Set) Callers() (names []string) {
+	for _, e := range s.entries {
+		names = append(names, e.callers...)
+	}
+	return names
+}
+
 // All returns the stores for bodies, sorted by name.
 func (s *Set) All() iter.Seq[*Store] {
 	return func(yield func(*Store) bool) {

@@ -111,19 +111,33 @@ func (s *settings) knownCallers() (names []string, err error) {
 	return callers.Names(), nil
 }
 
-// unusedEntries returns the entries of the policies that match none of the callers, whose names must be known.
+// unusedEntries returns the entries of policies, origins and stores that match none of the callers, whose names must be
+// known.
 func (f *files) unusedEntries(callers []string) (unused []string) {
-	if f.policies != nil && len(callers) > 0 {
+	if len(callers) == 0 {
+		return nil
+	}
+	if f.policies != nil {
 		_, unused = f.policies.Match(callers)
 	}
-	return unused
+	named := f.stores.Callers()
+	for _, p := range f.origins.providers {
+		named = append(named, p.Callers...)
+	}
+	for _, p := range f.origins.profiles {
+		named = append(named, p.Callers...)
+	}
+	slices.Sort(named)
+	return append(unused, slices.DeleteFunc(slices.Compact(named), func(name string) bool {
+		return slices.Contains(callers, name) || slices.Contains(unused, name)
+	})...)
 }
 
 // setCallers names the callers in the metrics, and logs the policies of others.
 func (l *live) setCallers(names []string) {
 	l.observer.SetCallers(names)
 	if unused := l.unusedEntries(names); len(unused) > 0 {
-		l.logger.Warn("entries of the policies match no caller", slog.Any("entries", unused))
+		l.logger.Warn("entries of the settings files match no caller", slog.Any("entries", unused))
 	}
 }
 

@@ -91,16 +91,20 @@ func TestPoliciesOfNoCaller(t *testing.T) {
 	text := func(caller string) []byte {
 		return []byte("policies: {a: {}, b: {}}\ncallers: [{caller: " + caller + ", policy: a}]\ndefault: b\n")
 	}
-	args := []string{"--token-file", tokens, "--policies-file", f.write("policies.yaml", text("taem-05"))}
-	if code, _, stderr := command(t, append([]string{"config"}, args...)...); code != cli.ExitOK || !strings.Contains(stderr, "match no caller: taem-05\n") {
+	args := []string{"--token-file", tokens, "--policies-file", f.write("policies.yaml", text("taem-05")),
+		"--origins-file", f.write("origins.yaml", []byte("providers: {p: {origins: ['https://a.example'], callers: [team-05, team-6], token: secret}}\n")),
+		"--stores-file", f.write("stores.yaml", []byte("stores: {s: {url: 'file://"+f.path("bodies")+"', callers: [team-7, team-05]}}\n"))}
+	if code, _, stderr := command(t, append([]string{"config"}, args...)...); code != cli.ExitOK || !strings.Contains(stderr, "match no caller: taem-05, team-6, team-7\n") {
 		t.Errorf("config: code %d, stderr %q, want the entry", code, stderr)
 	}
 	s := start(t, args...)
-	const warning = `"entries of the policies match no caller","entries":`
-	s.await(warning + `["taem-05"]`)
+	const warning = `"entries of the settings files match no caller","entries":`
+	s.await(warning + `["taem-05","team-6","team-7"]`)
 	f.write("policies.yaml", text("taem-*"))
 	s.hangup <- nil
-	s.await(warning + `["taem-*"]`)
+	s.await(warning + `["taem-*","team-6","team-7"]`)
+	f.write("origins.yaml", []byte("providers: {}\n"))
+	f.write("stores.yaml", []byte("stores: {}\n"))
 	f.write("policies.yaml", text("team-*"))
 	s.hangup <- nil
 	if line := s.await(`"reloaded"`); strings.Contains(s.log.String()[strings.LastIndex(s.log.String(), "taem-*"):], warning) {

@@ -92,7 +92,7 @@ func (p *program) run(ctx context.Context, lines *daemon.LogQueue) error {
 		warnExceeding(p.stderr, s.exceeding(&has, len(ready.ports)))
 		ready.origins.warnKeys(p.stderr, time.Now())
 		if unused := ready.unusedEntries(ready.identity.Callers.Names()); len(unused) > 0 {
-			_, _ = fmt.Fprintf(p.stderr, "fetchd: --policies-file: entries that match no caller: %s\n", strings.Join(unused, ", "))
+			_, _ = fmt.Fprintf(p.stderr, "fetchd: entries of the policies, origins or stores that match no caller: %s\n", strings.Join(unused, ", "))
 		}
 		return errors.Join(p.print(s, ready.certificates()), p.printCapacity(&has))
 	}
