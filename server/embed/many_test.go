@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -93,9 +94,14 @@ func (s stuck) Handle(_ context.Context, line slog.Record) error {
 	return nil
 }
 
-// TestStopOfStuckCall checks that stop returns although a call does not.
+// TestStopOfStuckCall checks that stop returns although a call does not, after its limit for the streams and that for
+// the service.
 func TestStopOfStuckCall(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, stopStuckCall)
+}
+
+func stopStuckCall(t *testing.T) {
 	held, free := make(chan struct{}, 1), make(chan struct{})
 	rpc, stop, err := embed.Inside(server.Config{Logger: slog.New(stuck{slog.NewTextHandler(io.Discard, nil), held, free})})
 	if err != nil {
@@ -109,15 +115,11 @@ func TestStopOfStuckCall(t *testing.T) {
 		_, _ = pool.Do(t.Context(), client.Task{Request: &pb.FetchRequest{Url: "http://127.0.0.1:1/"}}) // the egress guard blocks it
 	}()
 	<-held
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		stop()
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(time.Minute):
-		t.Error("stop waits for the call")
+	start := time.Now()
+	stop()
+	const most = 4 * time.Second
+	if took := time.Since(start); took > most {
+		t.Errorf("stop took %v, want at most %v", took, most)
 	}
 }
 
