@@ -44,9 +44,6 @@ func (c *Command) Run(ctx context.Context, p *cli.Program) (code int) {
 	if err := c.Origins.Check(c.Server); err != nil {
 		return service.Fail(ctx, p, c.Server, err)
 	}
-	if err := c.Complete(ctx); err != nil {
-		return service.Fail(ctx, p, c.Server, err)
-	}
 	records := new(stores.Set)
 	if c.WARC != nil {
 		var err error

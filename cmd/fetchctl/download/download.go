@@ -68,13 +68,16 @@ func newRun(ctx context.Context, c *Command, p *cli.Program) (*Run, error) {
 	}
 	d := &Run{flags: c}
 	var err error
-	if d.headers, err = c.Headers(); err != nil {
-		return nil, err
-	}
 	if d.entries, err = c.entries(ctx, p.In); err != nil {
 		return nil, err
 	}
 	if d.sums, err = readSums(ctx, c.Sums); err != nil {
+		return nil, err
+	}
+	if err = c.Complete(ctx); err != nil { // it may ask for a password
+		return nil, err
+	}
+	if d.headers, err = c.Headers(); err != nil {
 		return nil, err
 	}
 	if d.dir, err = openFolder(c.Dir); err != nil {

@@ -127,8 +127,10 @@ func (c *Command) fetch(ctx context.Context, p *cli.Program, svc *service.Servic
 		if e := m.GetOutcome().GetError(); e != nil {
 			e.Message = ownWords.Replace(e.GetMessage())
 		}
-		if err := body.take(m); err != nil {
+		if err := body.take(m); err != nil && m.GetOutcome().GetError() == nil {
 			return nil, err
+		} else if err != nil { // the exit code is that of the failure
+			service.Fail(ctx, p, c.Server, err)
 		}
 		if err := tell(m); err != nil {
 			return nil, err
