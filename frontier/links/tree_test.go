@@ -1,6 +1,7 @@
 package links_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -19,23 +20,19 @@ import (
 )
 
 // TestTreeConstruction compares links with those of the tree that html.Parse makes, for the documents of
-// html5lib's tests of tree construction. A link is added to each, at every place of a < and at the end.
-// Only a page of frames differs: its tree has no body, and its links are in none.
+// html5lib's tests of tokenizers, in HTML and in SVG, and of tree construction. A link is added to each,
+// at every place of a < and at the end. Only a page of frames differs: its tree has no body, and its links
+// are in none.
 func TestTreeConstruction(t *testing.T) {
 	t.Parallel()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/net").Output()
 	must.Succeed(t, err)
 	documents := 0
 	must.Succeed(t, filepath.WalkDir(filepath.Join(strings.TrimSpace(string(dir)), "html", "testdata"), func(file string, _ os.DirEntry, err error) error {
-		if err != nil || filepath.Ext(file) != ".dat" {
+		if err != nil {
 			return err
 		}
-		text, err := os.ReadFile(file) //nolint:gosec // of the module
-		for test := range strings.SplitSeq("\n"+string(text), "\n#data\n") {
-			document, rest, _ := strings.Cut(test, "\n#errors\n")
-			if strings.Contains(rest, "#document-fragment\n") {
-				continue
-			}
+		for _, document := range documentsOf(t, file) {
 			for _, d := range withProbes(document) {
 				documents++
 				if diff := compareTree(t, d); diff != "" && !strings.Contains(strings.ToLower(d), "<frameset") {
@@ -43,11 +40,40 @@ func TestTreeConstruction(t *testing.T) {
 				}
 			}
 		}
-		return err
+		return nil
 	}))
-	if documents < 10_000 {
-		t.Errorf("%d documents, want more than 10,000", documents)
+	if documents < 50_000 {
+		t.Errorf("%d documents, want more than 50,000", documents)
 	}
+}
+
+// documentsOf returns the documents of a file of html5lib's tests.
+func documentsOf(t *testing.T, file string) (documents []string) {
+	t.Helper()
+	if extension := filepath.Ext(file); extension != ".dat" && extension != ".test" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	must.Succeed(t, err)
+	if filepath.Ext(file) == ".test" {
+		var tokenizer struct {
+			Tests []struct {
+				Input string `json:"input"`
+			} `json:"tests"`
+		}
+		must.Succeed(t, json.Unmarshal(text, &tokenizer))
+		for _, test := range tokenizer.Tests {
+			documents = append(documents, test.Input, "<svg>"+test.Input)
+		}
+		return documents
+	}
+	for test := range strings.SplitSeq("\n"+string(text), "\n#data\n") {
+		document, rest, _ := strings.Cut(test, "\n#errors\n")
+		if !strings.Contains(rest, "#document-fragment\n") {
+			documents = append(documents, document)
+		}
+	}
+	return documents
 }
 
 func withProbes(document string) (documents []string) {
