@@ -144,12 +144,20 @@ func (c *robotsCmd) urls(host string) ([]string, error) {
 // exportCmd is "frontier export".
 type exportCmd struct {
 	database
-	What   string `enum:"urls,fetches" default:"urls" help:"urls (each URL with its state) or fetches (each recorded fetch). Default: urls."`
-	Output string `short:"o" placeholder:"FILE" help:"Write to FILE instead of standard output. FILE appears when it is complete."`
+	What   string   `enum:"urls,fetches" default:"urls" help:"urls (each URL with its state) or fetches (each recorded fetch). Default: urls."`
+	Output string   `short:"o" placeholder:"FILE" help:"Write to FILE instead of standard output. FILE appears when it is complete."`
+	WACZ   string   `name:"wacz" placeholder:"FILE" help:"Pack the WARC files of --warc for replay programs as WACZ, with the pages of the database. FILE appears when it is complete; - is standard output."`
+	WARC   []string `name:"warc" sep:"none" placeholder:"DIR" help:"Directory with the WARC files for --wacz. Repeatable."`
 }
 
 func (c *exportCmd) run(ctx context.Context, a *app) int {
+	if err := c.check(a); err != nil {
+		return a.end(ctx, err)
+	}
 	return c.with(ctx, a, readOnly, func(s store.Store) error {
+		if c.WACZ != "" {
+			return c.pack(ctx, a, s)
+		}
 		out, err := cli.OpenOutput(c.Output, a.Out)
 		if err != nil {
 			return err

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +22,7 @@ import (
 	"fetchd/frontier"
 	pb "fetchd/gen/fetchd/v1"
 	"fetchd/internal/cli"
+	"fetchd/internal/wacz"
 	"fetchd/server"
 	"fetchd/server/fetchdtest"
 	"fetchd/test/rig"
@@ -194,6 +199,56 @@ func TestWARCInfo(t *testing.T) {
 	for dsn, want := range map[string]string{"a/news.db": "news", "x": "x", "postgres://jo:secret@db/crawl?sslmode=disable": "crawl", "postgres://%zz": ""} {
 		if got := (database{DB: dsn}).name(); got != want {
 			t.Errorf("the name of %s is %q, want %q", dsn, got, want)
+		}
+	}
+}
+
+// TestExportWACZ packs a crawl and the next one, whose records are revisits.
+func TestExportWACZ(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, site.Config{})
+	dir := t.TempDir()
+	c := newCrawl(t, at(s, "/p/1"))
+	for range 2 {
+		if got := c.run(inside(s.Port()), "--warc", filepath.Join(dir, "warc")); got.code != cli.ExitOK {
+			t.Fatalf("exit status %d, %s", got.code, got.err)
+		}
+		c.must("retry", "--fetched-before", "0s")
+	}
+	file := filepath.Join(dir, "x.wacz")
+	c.must("export", "--wacz", file, "--warc", filepath.Join(dir, "warc"))
+	content, err := os.ReadFile(file)
+	must(t, err)
+	check := wacz.NewCheck(func(p wacz.Problem) { t.Errorf("%s: %s", p.File, p.String()) })
+	defer check.Close()
+	must(t, errors.Join(check.Package(file, bytes.NewReader(content), int64(len(content))), check.References()))
+	if check.Pages != 1 || check.Types[warc.Revisit] != 1 {
+		t.Errorf("%+v", check.Counts)
+	}
+	must(t, os.Remove(file))
+	names := slices.Sorted(maps.Keys(files(t, filepath.Join(dir, "warc"))))
+	must(t, os.Mkdir(filepath.Join(dir, "first"), 0o700))
+	must(t, os.Rename(filepath.Join(dir, "warc", names[0]), filepath.Join(dir, "first", names[0])))
+	must(t, os.WriteFile(filepath.Join(dir, "first", "y.warc.gz.open"), nil, 0o600))
+	for _, row := range []struct{ flags, want string }{
+		{"--wacz x.wacz", "--wacz: needs the WARC files"},
+		{"--warc warc", "--warc: is for a package"},
+		{"--wacz x.wacz --warc warc --what fetches", "--what: has no effect"},
+		{"--wacz x.wacz --warc warc -o y", "--output: has no effect"},
+		{"--wacz x.wacz --warc none", "--warc: open " + dir + "/none"},
+		{"--wacz x.wacz --warc warc", "refers to a record that is in none of the files: add the files of the earlier crawl with another --warc"},
+		{"--wacz x.wacz --warc first", "y.warc.gz.open is not complete"},
+	} {
+		var flags []string
+		for _, f := range strings.Split(row.flags, " ") {
+			if slices.Contains([]string{"x.wacz", "warc", "none", "first", "y"}, f) {
+				f = filepath.Join(dir, f)
+			}
+			flags = append(flags, f)
+		}
+		got := c.cli(append([]string{"export"}, flags...)...)
+		if left, _ := filepath.Glob(filepath.Join(dir, "*x.wacz*")); got.code != cli.ExitUsage || !strings.Contains(got.err, row.want) || left != nil {
+			t.Errorf("%q: exit status %d, %q, files %q; want %d, %q and no file", row.flags, got.code, got.err, left, cli.ExitUsage, row.want)
 		}
 	}
 }

@@ -1,3 +1,4 @@
+// Package warctool is the command "fetchctl warc", which indexes WARC files and checks them.
 package warctool
 
 import (
@@ -12,6 +13,7 @@ import (
 
 	"fetchd/cmd/fetchctl/show"
 	"fetchd/internal/cli"
+	"fetchd/internal/wacz"
 )
 
 // Command is the command "fetchctl warc".
@@ -27,12 +29,12 @@ type indexCommand struct {
 
 // checkCommand is the command "fetchctl warc check".
 type checkCommand struct {
-	File []string `arg:"" help:"WARC files, compressed or not. - is standard input."`
+	File []string `arg:"" help:"WARC files, compressed or not, or WACZ packages. - is standard input."`
 }
 
 // Run prints the index and returns the exit code.
 func (c *indexCommand) Run(ctx context.Context, p *cli.Program) int {
-	index := newIndex()
+	index := wacz.NewIndex()
 	defer index.Close()
 	scan := newScan(ctx, p)
 	code := cli.ExitOK
@@ -46,7 +48,7 @@ func (c *indexCommand) Run(ctx context.Context, p *cli.Program) int {
 		if shared > 0 {
 			fault(name, cli.Count(shared, "record")+" share a gzip member with others and cannot be read alone: they are not in the index")
 		}
-		if unread, ok := Unreadable(err); ok {
+		if unread, ok := wacz.Unreadable(err); ok {
 			fault(name, fmt.Sprintf("offset %d: %s", unread.Offset, unread.Text))
 			return nil
 		}
@@ -76,16 +78,16 @@ func (c *indexCommand) Run(ctx context.Context, p *cli.Program) int {
 func (c *checkCommand) Run(ctx context.Context, p *cli.Program) int {
 	out := &cli.Printer{W: p.Out}
 	scan := newScan(ctx, p)
-	check := newCheck(func(found Problem) {
+	check := wacz.NewCheck(func(found wacz.Problem) {
 		scan.progress.Clear()
-		record := ""
-		if found.Type != "" || found.ID != "" {
-			record = fmt.Sprintf("%s %s: ", cli.Escape(string(found.Type)), cli.Escape(found.ID))
-		}
-		out.Printf("%s: offset %d: %s%s\n", cli.Escape(found.File), found.Offset, record, cli.Escape(found.Text))
+		out.Printf("%s: %s\n", cli.Escape(found.File), cli.Escape(found.String()))
 	})
 	defer check.Close()
+	check.Stopped = ctx.Err
 	err := scan.each(c.File, func(name string, file io.Reader) error {
+		if in, ok := file.(*scanned); ok && in.at != nil && wacz.IsPackage(in.at) {
+			return errors.Join(check.Package(name, in, in.size), out.End())
+		}
 		return errors.Join(check.File(name, file), out.End())
 	})
 	if err == nil {
@@ -107,9 +109,9 @@ func (c *checkCommand) Run(ctx context.Context, p *cli.Program) int {
 // checked formats what was counted:
 //
 //	1 file  3 records: 1 warcinfo, 1 request, 1 response  0 problems
-func checked(c *Counts) string {
+func checked(c *wacz.Counts) string {
 	var types []string
-	for _, t := range Types {
+	for _, t := range wacz.Types {
 		if n := c.Types[t]; n > 0 {
 			types = append(types, fmt.Sprintf("%d %s", n, t))
 		}
@@ -120,6 +122,9 @@ func checked(c *Counts) string {
 	text := cli.Count(c.Files, "file") + "  " + cli.Count(c.Records, "record")
 	if types != nil {
 		text += ": " + strings.Join(types, ", ")
+	}
+	if c.Packages > 0 {
+		text += fmt.Sprintf("  %s: %s, %s", cli.Count(c.Packages, "package"), cli.Count(c.Lines, "index line"), cli.Count(c.Pages, "page"))
 	}
 	text += "  " + cli.Count(c.Problems, "problem")
 	if c.NotChecked > 0 {
@@ -180,9 +185,10 @@ func (s *scan) one(name string, f func(name string, file io.Reader) error) error
 		return cli.InputError("FILE", err)
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	in.in = file
+	in.in, in.at = file, file
 	if info, err := file.Stat(); err == nil {
-		s.progress.Start(info.Size())
+		in.size = info.Size()
+		s.progress.Start(in.size)
 	}
 	return f(name, in)
 }
@@ -191,7 +197,9 @@ func (s *scan) one(name string, f func(name string, file io.Reader) error) error
 type scanned struct {
 	*scan
 	in      io.Reader
-	name    string // escaped
+	at      io.ReaderAt // in, or nil for standard input
+	name    string      // escaped
+	size    int64       // of a regular file
 	n       int64
 	started time.Time
 }
@@ -203,6 +211,17 @@ func (s *scanned) Read(p []byte) (int, error) {
 	}
 	n, err := s.in.Read(p)
 	s.n += int64(n)
+	s.progress.Bytes(s.name, s.n, time.Since(s.started))
+	return n, err
+}
+
+// ReadAt implements io.ReaderAt for a package.
+func (s *scanned) ReadAt(p []byte, at int64) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := s.at.ReadAt(p, at)
+	s.n = max(s.n, at+int64(n))
 	s.progress.Bytes(s.name, s.n, time.Since(s.started))
 	return n, err
 }

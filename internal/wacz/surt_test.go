@@ -1,4 +1,4 @@
-package warctool
+package wacz
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package warctool
+package wacz
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 // indexOf returns the lines of the index of files, and the number of records that share a member.
 func indexOf(t *testing.T, files ...string) (lines []string, shared int) {
 	t.Helper()
-	x := newIndex()
+	x := NewIndex()
 	defer x.Close()
 	for i, f := range files {
 		n, err := x.Add(fmt.Sprintf("f%d.warc", i), iotest.HalfReader(strings.NewReader(f)))
@@ -149,7 +149,7 @@ func TestIndexOfDamagedFiles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			x := newIndex()
+			x := NewIndex()
 			defer x.Close()
 			_, err := x.Add("f", strings.NewReader(tt.file))
 			lines := 0
@@ -161,7 +161,7 @@ func TestIndexOfDamagedFiles(t *testing.T) {
 			}
 		})
 	}
-	x := newIndex()
+	x := NewIndex()
 	defer x.Close()
 	_, err := x.Add("f", iotest.ErrReader(context.Canceled))
 	if _, unreadable := Unreadable(err); unreadable || !errors.Is(err, context.Canceled) {

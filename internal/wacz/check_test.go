@@ -1,4 +1,4 @@
-package warctool
+package wacz
 
 import (
 	"bytes"
@@ -26,12 +26,12 @@ var day = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
 // file writes a WARC file.
 type file struct {
-	t *testing.T
+	t testing.TB
 	bytes.Buffer
 	w *warc.Writer
 }
 
-func newFile(t *testing.T, plain bool) *file {
+func newFile(t testing.TB, plain bool) *file {
 	t.Helper()
 	f := &file{t: t}
 	var err error
@@ -70,7 +70,7 @@ func (f *file) exchange(request, response string) *file {
 func problems(t *testing.T, files ...string) ([]string, Counts) {
 	t.Helper()
 	var found []string
-	c := newCheck(func(p Problem) { found = append(found, fmt.Sprintf("%s %d: %s", p.File, p.Offset, p.Text)) })
+	c := NewCheck(func(p Problem) { found = append(found, fmt.Sprintf("%s %d: %s", p.File, p.Offset, p.Text)) })
 	defer c.Close()
 	for i, f := range files {
 		if err := c.File(fmt.Sprint("f", i), iotest.OneByteReader(strings.NewReader(f))); err != nil {
@@ -276,7 +276,7 @@ func TestCheckTruncatedFile(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		whole := newFile(t, plain).record(warc.Warcinfo, "i", "software: x\r\n", nil).record(warc.Response, "r", reply, nil).String()
 		second := int64(0)
-		if _, err := newIndex().Add("f", strings.NewReader(whole)); err != nil {
+		if _, err := NewIndex().Add("f", strings.NewReader(whole)); err != nil {
 			t.Fatal(err)
 		}
 		r := warc.NewReader(strings.NewReader(whole), warc.ReaderOptions{})
@@ -337,7 +337,7 @@ func TestCheckErrors(t *testing.T) {
 	t.Parallel()
 	good := newFile(t, true).exchange(ask, reply).String()
 	for n := range len(good) {
-		c := newCheck(func(p Problem) { t.Errorf("after %d bytes: problem %q", n, p.Text) })
+		c := NewCheck(func(p Problem) { t.Errorf("after %d bytes: problem %q", n, p.Text) })
 		err := c.File("f", io.MultiReader(strings.NewReader(good[:n]), iotest.ErrReader(context.Canceled)))
 		c.Close()
 		if !errors.Is(err, context.Canceled) {
@@ -345,7 +345,7 @@ func TestCheckErrors(t *testing.T) {
 		}
 	}
 	var got []string
-	c := newCheck(func(p Problem) { got = append(got, p.Text) })
+	c := NewCheck(func(p Problem) { got = append(got, p.Text) })
 	defer c.Close()
 	if err := c.File("f", io.MultiReader(strings.NewReader(good[:9]), iotest.ErrReader(errors.New("bad disk")))); err != nil {
 		t.Fatal(err)
@@ -364,7 +364,7 @@ func TestCheckManyReferences(t *testing.T) {
 			h.ConcurrentTo = append(h.ConcurrentTo, fmt.Sprint("urn:test:", i))
 		}
 	})
-	c := newCheck(func(Problem) {})
+	c := NewCheck(func(Problem) {})
 	defer c.Close()
 	if err := c.File("f", &f.Buffer); err != nil {
 		t.Fatal(err)
@@ -386,7 +386,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte("WARC/1.1\r\nContent-Length: 0\r\nWARC-Record-ID: \x1b[2J\tx\r\nWARC-Concurrent-To: \t\r\n\r\n\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ended := ""
-		c := newCheck(func(p Problem) { ended = p.Text })
+		c := NewCheck(func(p Problem) { ended = p.Text })
 		defer c.Close()
 		if err := c.File("f", bytes.NewReader(data)); err != nil {
 			t.Fatalf("File: %v", err)
@@ -395,7 +395,7 @@ func FuzzCheck(f *testing.F) {
 		if err := c.References(); err != nil {
 			t.Fatalf("References: %v", err)
 		}
-		x := newIndex()
+		x := NewIndex()
 		defer x.Close()
 		_, err := x.Add("f", bytes.NewReader(data))
 		if p, bad := Unreadable(err); bad && p.Text != last || err != nil && !bad {

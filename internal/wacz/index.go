@@ -1,4 +1,4 @@
-package warctool
+package wacz
 
 import (
 	"bufio"
@@ -19,15 +19,21 @@ type Index struct {
 	in      *bufio.Reader
 	request *capture // the last record, if it is a request
 	waiting *capture // the last record, if its request may follow it
+
+	seen     func(file string, rec *warc.Record) error // is called for each record; may be nil
+	captured func(*capture) error                      // is called for each line; may be nil
 }
 
-// newIndex returns an empty index.
-func newIndex() *Index {
+// NewIndex returns an empty index.
+func NewIndex() *Index {
 	return &Index{sorter: sorter{memory: sortMemory}, in: bufio.NewReaderSize(nil, 32<<10)}
 }
 
 // Close removes temporary files.
 func (x *Index) Close() { x.sorter.close() }
+
+// timestamp is the format of the time in a line.
+const timestamp = "20060102150405"
 
 // entry is the third part of a line. Numbers are strings, as in the lines that other programs write.
 type entry struct {
@@ -95,8 +101,13 @@ func (x *Index) record(name string, rec *warc.Record) error {
 	if err := rec.Finish(); err != nil {
 		return err
 	}
+	if x.seen != nil {
+		if err := x.seen(name, rec); err != nil {
+			return err
+		}
+	}
 	c := &capture{id: rec.ID, url: rec.TargetURI, concurrent: rec.ConcurrentTo, method: m.method,
-		time: rec.Date.UTC().Format("20060102150405")}
+		time: rec.Date.UTC().Format(timestamp)}
 	if rec.Type == warc.Request {
 		return x.pair(c)
 	}
@@ -182,6 +193,11 @@ func (x *Index) flush() error {
 			separator = "&"
 		}
 		url += separator + "__wb_method=" + c.method
+	}
+	if x.captured != nil {
+		if err := x.captured(c); err != nil {
+			return err
+		}
 	}
 	var text strings.Builder
 	enc := json.NewEncoder(&text)

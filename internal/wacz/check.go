@@ -1,4 +1,4 @@
-package warctool
+package wacz
 
 import (
 	"bufio"
@@ -15,17 +15,36 @@ import (
 // Problem is a fault in a file.
 type Problem struct {
 	File   string
-	Offset int64     // of the record, or of the end of the last whole record
+	Offset int64     // of the record, or of the end of the last whole record; noOffset in a package
 	ID     string    // empty if the record cannot be read
 	Type   warc.Type // likewise
 	Text   string
+}
+
+// noOffset is the offset of a problem that is not about a record.
+const noOffset = -1
+
+// String formats a problem without its file. Its values are not escaped.
+func (p *Problem) String() string {
+	text := p.Text
+	if p.Type != "" || p.ID != "" {
+		text = fmt.Sprintf("%s %s: %s", p.Type, p.ID, text)
+	}
+	if p.Offset != noOffset {
+		text = fmt.Sprintf("offset %d: %s", p.Offset, text)
+	}
+	return text
 }
 
 // Check checks WARC files. The caller closes it.
 type Check struct {
 	// Report is called for each problem.
 	Report func(Problem)
+	// Stopped returns an error if the check of a package must end. It may be nil.
+	Stopped func() error
 	Counts
+
+	seen func(*warc.Record) error // is called for each record; may be nil
 
 	references references
 	in         *bufio.Reader
@@ -42,6 +61,8 @@ type Counts struct {
 	NotChecked int
 	// AsSent counts payload digests of which chunks are a part.
 	AsSent int
+	// Packages, Lines and Pages count packages, the lines of their indexes, and their pages.
+	Packages, Lines, Pages int
 	// Elsewhere counts references to records that are in none of the files, and may be in others.
 	Elsewhere int
 }
@@ -52,8 +73,8 @@ type headRequest struct{ id, url string }
 // Types are the types of the standard in the order in which they are printed.
 var Types = []warc.Type{warc.Warcinfo, warc.Request, warc.Response, warc.Revisit, warc.Resource, warc.Metadata, warc.Conversion, warc.Continuation}
 
-// newCheck returns a Check that calls report for each problem.
-func newCheck(report func(Problem)) *Check {
+// NewCheck returns a Check that calls report for each problem.
+func NewCheck(report func(Problem)) *Check {
 	c := &Check{Report: report, in: bufio.NewReaderSize(nil, 32<<10), Counts: Counts{Types: map[warc.Type]int{}}}
 	c.references.sorter.memory = sortMemory
 	return c
@@ -139,6 +160,11 @@ func (c *Check) record(name string, rec *warc.Record) error {
 		c.AsSent++
 	case warc.Differs:
 		report("WARC-Payload-Digest is %q, and the payload has another digest", rec.PayloadDigest)
+	}
+	if c.seen != nil {
+		if err := c.seen(rec); err != nil {
+			return err
+		}
 	}
 	return c.references.add(len(c.references.files)-1, rec)
 }
