@@ -260,7 +260,7 @@ func (o *origins) provider(name string, p originProvider, before *origins) (auth
 	if p.HTTPSignature != nil {
 		return o.httpSignature(&p)
 	}
-	cfg := auth.Config{Origins: p.Origins, Header: p.Header, Scheme: p.Scheme, Static: p.Token, File: p.TokenFile, HMAC: p.HMAC}
+	cfg := auth.Config{Name: name, Origins: p.Origins, Header: p.Header, Scheme: p.Scheme, Static: p.Token, File: p.TokenFile, HMAC: p.HMAC}
 	if c := p.Client; c != nil {
 		if c.SecretFile != "" {
 			raw, err := o.file(c.SecretFile)

@@ -18,6 +18,8 @@ type Config struct {
 	// Origins lists the origins that get the credential, such as
 	// "https://api.example.com". It is sent to no other.
 	Origins []string
+	// Name is in the errors about a token that cannot be had.
+	Name string
 	// Header is the name of the field that carries the credential; empty means
 	// Authorization. Scheme precedes the token; empty means Bearer in Authorization,
 	// and no scheme in other fields. Both are for tokens only.
@@ -80,7 +82,7 @@ func New(cfg Config) (Provider, error) {
 		}
 		return &signer{origins, names, k}, nil
 	}
-	p := &provider{origins: origins, header: "Authorization", scheme: cfg.Scheme}
+	p := &provider{name: cfg.Name, origins: origins, header: "Authorization", scheme: cfg.Scheme}
 	if cfg.Header != "" {
 		p.header = textproto.CanonicalMIMEHeaderKey(cfg.Header)
 	}

@@ -109,6 +109,7 @@ func Headers(p Provider) []string {
 
 // provider shares one token among all callers.
 type provider struct {
+	name    string // for errors; may be empty
 	origins map[origin]bool
 	header  string
 	scheme  string
@@ -193,6 +194,9 @@ func (p *provider) replace(ctx context.Context, old Secret, stale bool) error {
 			rejected = ""
 		}
 		token, err := p.source.Token(bounded, rejected)
+		if err != nil && p.name != "" {
+			err = fmt.Errorf("auth provider %q: %w", p.name, err)
+		}
 		if err != nil {
 			return nil, err
 		}
