@@ -1,6 +1,7 @@
 """The adapter for requests and the transports for httpx."""
 
 import asyncio
+import io
 import json
 import tempfile
 import threading
@@ -170,6 +171,16 @@ class RequestsTest(Adapters):
         self.assertLess(time.monotonic() - start, 5)
         self.assertEqual(len(self.seen("a")), 2)
         response.close()
+
+    def test_raw(self):
+        """response.raw is a file, also for those who read lines or wrap it."""
+        for stream in False, True:
+            read = lambda: self.session.get(self.url("a", "200:body=one%0Atwo%0A,coding=gzip"), stream=stream).raw
+            self.assertEqual(list(read()), [b"one\n", b"two\n"])
+            self.assertEqual(list(io.TextIOWrapper(io.BufferedReader(read()))), ["one\n", "two\n"])
+            with read() as raw:
+                self.assertEqual((raw.read(3), raw.readline(), raw.read(), raw.read(), raw.closed), (b"one", b"\n", b"two\n", b"", False))
+            self.assertTrue(raw.closed)
 
     def test_long_error_page(self):
         """A failed status whose body is truncated says so."""

@@ -150,8 +150,8 @@ class FetchdAdapter(BaseAdapter):
         return response
 
 
-class _Raw:
-    """The body, and what requests reads the cookies from."""
+class _Raw(io.RawIOBase):
+    """The body as a file, and what requests reads the cookies from."""
 
     # Of a streamed body.
     response: Optional[FetchdResponse] = None
@@ -161,7 +161,6 @@ class _Raw:
         self.status, self.reason = status, http.client.responses.get(status, "")
         self.headers = urllib3._collections.HTTPHeaderDict(headers)
         self.version = int("".join(filter(str.isdigit, protocol)) or "0")  # 11 for HTTP/1.1
-        self.closed = False
         self._body = body
         message = email.message.Message()
         for name, value in headers:
@@ -177,10 +176,21 @@ class _Raw:
             self.response.outcome, self.response.attempt_count = self._body.outcome, self._body.attempt_count
         return data
 
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def close(self) -> None:
-        self.closed = True
+        super().close()
         if self._body is not None:
             self._body.close()
+
+    def __del__(self) -> None:
+        """Closes nothing: the client ends calls that nobody reads."""
 
     def release_conn(self) -> None:
         pass
