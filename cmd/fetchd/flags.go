@@ -100,6 +100,15 @@ type urlCheck struct {
 	Caller string `help:"Name of a caller, or address:ADDRESS for one without a name. Its policy in --policies-file is asked too, and every rule is printed with what it says." placeholder:"NAME" env:"-"`
 }
 
+// Manual says what earlier flags mean.
+func (*commandLine) Manual() cli.Manual {
+	return cli.Manual{Answers: map[string]string{
+		"--egress-check":  "the command fetchd egress-check URL checks one",
+		"--healthcheck":   "the command fetchd healthcheck checks the service",
+		"--trace-origins": "origins get no trace context",
+	}}
+}
+
 // policiesCheck is the argument of policies check.
 type policiesCheck struct {
 	File string `arg:"" help:"The file."`

@@ -35,6 +35,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "help", args: []string{"--help"}, stdout: "--egress-allow-cidr"},
 		{name: "version with a bad file", args: []string{"--version"}, env: "FETCHD_CONFIG", value: "/nowhere.yaml", stdout: "fetchd "},
 		{name: "help with a bad file", args: []string{"--help"}, env: "FETCHD_CONFIG", value: "/nowhere.yaml", stdout: "--egress-allow-cidr"},
+		{name: "a flag that left", args: []string{"--healthcheck"}, code: cli.ExitUsage, stderr: "--healthcheck: there is no such flag: the command fetchd healthcheck"},
 		{name: "unknown flag", args: []string{"--nonsense"}, code: cli.ExitUsage, stderr: "--nonsense"},
 		{name: "help of a command", args: []string{"token", "--help"}, stdout: "1 to 64 bytes"},
 		{name: "help of keys new", args: []string{"keys", "new", "--help"}, stdout: "  -h, --help                     Show context-sensitive help.\n\n      --algorithm="},

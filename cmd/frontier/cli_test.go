@@ -144,6 +144,7 @@ func TestUsage(t *testing.T) {
 		{"crawl a sitemap", []string{"crawl", "--sitemap", "https://example.org/map.xml"}, `--sitemap: there is no such flag: "frontier add --sitemap URL" adds one`},
 		{"crawl as wget does", []string{"crawl", "-rl3", "-np", page}, `-r: there is no such flag: leave it out: it is the default: links are followed, within --max-depth; -l: there is no such flag: --max-depth N`},
 		{"crawl with wget's flag of two letters", []string{"crawl", "-np", page}, `-np: there is no such flag: --scope prefix`},
+		{"crawl with a flag that left", []string{"crawl", "--max-redirects=3", page}, `--max-redirects: there is no such flag: set CRAWLER_MAX_REDIRECTS`},
 		{"crawl with a rate", []string{"crawl", "--limit-rate", "1M", page}, `--limit-rate: there is no such flag: --delay between`},
 		{"crawl without robots.txt", []string{"crawl", "-e", "robots=off", page}, `-e: there is no such flag: --ignore-robots for robots=off`},
 		{"crawl with a time without a unit", []string{"crawl", "--total-timeout", "2", page}, `--total-timeout: "2" has no unit: did you mean 2s?`},

@@ -2,6 +2,7 @@ package main
 
 import (
 	_ "embed"
+	"maps"
 
 	"github.com/alecthomas/kong"
 
@@ -27,9 +28,21 @@ var groups = []kong.Group{
 	{Key: "Callers:", Title: "Callers:", Description: "To let callers of other machines in."},
 }
 
-// Manual says what the flags of wget mean here.
+// left are flags that the command does not have any more.
+var left = map[string]string{
+	"--follow-redirects": "redirects are followed, unless CRAWLER_FOLLOW_REDIRECTS is false",
+	"--max-redirects":    "set CRAWLER_MAX_REDIRECTS",
+	"--max-links":        "--max-urls limits the crawl, and --max-urls-per-host a host",
+	"--follow-nofollow":  "nofollow is always obeyed",
+	"--no-sitemaps":      "sitemaps that robots.txt names are read. --exclude leaves out what they list",
+	"--recrawl-min":      "--recrawl sets the time. It becomes a quarter to eight times of that, as a page changes",
+	"--recrawl-max":      "--recrawl sets the time. It becomes a quarter to eight times of that, as a page changes",
+}
+
+// Manual says what the flags of wget and earlier ones mean here.
 func (c *crawlCmd) Manual() cli.Manual {
 	answers := reflex.CrawlAnswers()
+	maps.Copy(answers, left)
 	answers["--sitemap"] = `"frontier add --sitemap URL" adds one to the crawl`
 	return cli.Manual{Answers: answers}
 }

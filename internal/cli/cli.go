@@ -146,6 +146,9 @@ func (p *Program) unusable(err error, args []string) error {
 	if failed, ok := errors.AsType[*kong.ParseError](err); ok && failed.Context.Selected() != nil {
 		node = failed.Context.Selected()
 		command, manual = node.FullPath(), manualOf(node)
+	} else if ok {
+		node = failed.Context.Model.Node
+		manual = manualOf(node)
 	}
 	text := err.Error() //nolint:forbidigo // kong's errors have no type
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {

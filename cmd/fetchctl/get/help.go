@@ -7,5 +7,8 @@ import (
 
 // Manual says what the flags of curl and wget mean here.
 func (c *Command) Manual() cli.Manual {
-	return cli.Manual{Tables: reflex.GetHelp(), Answers: reflex.GetAnswers(), Wrong: reflex.GetWrong, Stray: reflex.GetStray}
+	answers := reflex.GetAnswers()
+	answers["--allow-non-idempotent"] = "--idempotency-key implies it"
+	answers["--har"] = "the console saves HAR, and --warc WARC files"
+	return cli.Manual{Tables: reflex.GetHelp(), Answers: answers, Wrong: reflex.GetWrong, Stray: reflex.GetStray}
 }
