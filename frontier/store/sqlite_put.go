@@ -107,10 +107,12 @@ func (p *put) url(u normalised) error {
 
 // known reports whether a URL exists, and changes its row.
 func (p *put) known(h *putHost, u normalised) (bool, error) {
-	var id int64
-	known, err := p.One(`SELECT id FROM urls WHERE url_hash = ?`, []any{u.hash}, &id)
-	if err != nil || !known {
-		return false, err
+	var id, page int64
+	var kind Kind
+	var depth int
+	known, err := p.One(`SELECT id, kind, depth, page_id FROM urls WHERE url_hash = ?`, []any{u.hash}, &id, &kind, &depth, &page)
+	if same := u.Kind <= kind && (u.Kind < Page || u.Depth >= depth) && (u.Page == 0 || page != 0) && u.ChangedMS == 0; err != nil || !known || same {
+		return known && err == nil, err
 	}
 	const changed = `status = 'fetched' AND recrawl_at > {now} AND fetched_at < ?2 AND ?2 <= {now}`
 	const nearer = `?4 >= 0 AND kind >= 0 AND depth > ?1`

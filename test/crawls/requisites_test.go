@@ -42,7 +42,9 @@ func TestRequisites(t *testing.T) {
 			}
 			flags := []string{"crawl", "--db", db, "--warc", filepath.Join(dir, "warc"), "--delay", "10ms", "--total-timeout", "1s",
 				"--egress-allow-cidr", "127.0.0.0/8", "--egress-allow-port", portOf(t, g.A.URL), "--egress-allow-port", portOf(t, g.B.URL)}
-			crawl := func(more ...string) *process { return start(t, "frontier crawl", "frontier", append(flags, more...)...) }
+			crawl := func(more ...string) *process {
+				return start(t, "frontier crawl", "frontier", append(flags, more...)...)
+			}
 			if row.kills {
 				reached, release := make(chan struct{}), make(chan struct{})
 				g.Break = after(12, func() { close(reached); <-release })
