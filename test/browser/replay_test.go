@@ -21,7 +21,6 @@ import (
 
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
-	"github.com/google/go-cmp/cmp"
 
 	"fetchd/test/must"
 	"fetchd/test/need"
@@ -53,13 +52,13 @@ func TestReplay(t *testing.T) {
 			t.Cleanup(replayer.Close)
 			g.A.Close()
 			g.B.Close()
-			replayed := loads(t, replayer.URL, regexp.MustCompile(`/replay/w/[^/]+/(?::[^/]+/)?\d*(?:\w+_)?/(http.*)$`), func(s map[string]int64) bool { return len(s) >= len(live) })
-			if replayed[g.A.URL+"/data.json"] != http.StatusNotFound {
-				t.Errorf("data.json, which only a script names: status %d", replayed[g.A.URL+"/data.json"])
-			}
-			live[g.A.URL+"/data.json"] = http.StatusNotFound
-			if diff := cmp.Diff(live, replayed); diff != "" {
-				t.Errorf("live, replayed: %s", diff)
+			// A frame does not load a manifest, and the browser does not report how it loads the object.
+			least := len(live) - 2
+			replayed := loads(t, replayer.URL, regexp.MustCompile(`/replay/w/[^/]+/(?::[^/]+/)?\d*(?:\w+_)?/(http.*)$`), func(s map[string]int64) bool { return len(s) >= least })
+			for u, status := range replayed {
+				if answered := status == http.StatusOK || status == http.StatusPartialContent; live[u] == 0 || answered == (u == g.A.URL+"/data.json") {
+					t.Errorf("%s: status %d, live %d", u, status, live[u])
+				}
 			}
 			t.Logf("%d answered of %d", len(replayed)-1, len(live))
 		})
@@ -103,7 +102,10 @@ func replay(pack, modules, page string) http.Handler {
 		_, _ = fmt.Fprintf(w, replayPage, "http://"+r.Host, page)
 	})
 	for path, file := range map[string]string{"/ui.js": modules + "/replaywebpage/ui.js", "/replay/sw.js": modules + "/replaywebpage/sw.js", "/crawl.wacz": pack} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Service-Worker-Allowed", "/")
+			http.ServeFile(w, r, file)
+		})
 	}
 	return mux
 }
