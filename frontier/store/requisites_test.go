@@ -167,6 +167,16 @@ func TestPutRequisites(t *testing.T) {
 func TestOrderOfRequisites(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		f.put("http://a.test/page")
+		var many []Entry
+		for i := range 1000 {
+			many = append(many, Entry{URL: fmt.Sprintf("http://b.test/%03d", i), Kind: Asset, Need: Need{9, 1}})
+		}
+		_, err := f.PutRequisites(t.Context(), 9, many, RequisiteLimits{})
+		must(t, err)
+		if n := f.number(`SELECT count(DISTINCT ready_at) FROM urls WHERE ready_at < 0`); n != 1 {
+			t.Errorf("the requisites of a document have %d places in the queue, want one, in which their order counts", n)
+		}
+		f.exec(`UPDATE hosts SET paused = TRUE WHERE host = 'b.test'`)
 		for i, name := range []string{"first", "second", "third"} {
 			_, err := f.PutRequisites(t.Context(), int64(i+10), []Entry{{URL: "http://a.test/" + name, Kind: Asset, Need: Need{int64(i + 10), 1}}}, RequisiteLimits{})
 			must(t, err)

@@ -11,6 +11,7 @@ type put struct {
 	limits Limits
 	total  int64 // URLs in the frontier; counts only if limits.URLs is set
 	next   int64 // id of the next URL
+	now    int64 // one time for all, so that requisites keep their order
 	hosts  map[string]*putHost
 	result PutResult
 }
@@ -49,7 +50,7 @@ func (p *put) all(urls []normalised) error {
 		}
 	}
 	// The id of a URL that was deleted is not used again.
-	_, err := p.One(`SELECT 1 + max(COALESCE((SELECT max(id) FROM urls), 0), COALESCE((SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'last_url_id'), 0))`, nil, &p.next)
+	_, err := p.One(`SELECT 1 + max(COALESCE((SELECT max(id) FROM urls), 0), COALESCE((SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'last_url_id'), 0)), {now}`, nil, &p.next, &p.now)
 	if err != nil {
 		return err
 	}
@@ -89,8 +90,8 @@ func (p *put) url(u normalised) error {
 		over = &p.result.Over
 	default:
 		n, err := p.Exec(`INSERT INTO urls (id, host_id, url, url_hash, kind, priority, depth, parent_id, metadata, page_id, hops, ready_at)
-			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?10 > 0 THEN -{now} ELSE 0 END) ON CONFLICT (url_hash) DO NOTHING`,
-			p.next, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata, u.Page, u.Hops)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?10 > 0 THEN -?12 ELSE 0 END) ON CONFLICT (url_hash) DO NOTHING`,
+			p.next, h.id, u.URL, u.hash, u.Kind, u.Priority, u.Depth, u.Parent, u.Metadata, u.Page, u.Hops, p.now)
 		if err != nil || n == 1 {
 			h.added += n
 			p.next += n
@@ -124,9 +125,9 @@ func (p *put) known(h *putHost, u normalised) (bool, error) {
 			kind = CASE WHEN `+wider+` THEN ?4 ELSE kind END,
 			page_id = CASE WHEN `+needed+` THEN ?5 ELSE page_id END, hops = CASE WHEN `+needed+` THEN ?6 ELSE hops END,
 			status = CASE WHEN `+again+` THEN 'pending' ELSE status END, failure_count = CASE WHEN `+again+` THEN 0 ELSE failure_count END,
-			ready_at = CASE WHEN `+again+` AND ?5 > 0 OR `+needed+` AND status = 'pending' AND fetched_at = 0 THEN -{now} WHEN `+again+` THEN 0 ELSE ready_at END,
+			ready_at = CASE WHEN `+again+` AND ?5 > 0 OR `+needed+` AND status = 'pending' AND fetched_at = 0 THEN -?7 WHEN `+again+` THEN 0 ELSE ready_at END,
 			recrawl_at = CASE WHEN `+changed+` THEN {now} ELSE recrawl_at END
-		WHERE id = ?3 AND (`+nearer+` OR `+wider+` OR `+needed+` OR `+changed+`) RETURNING status`, []any{u.Depth, u.ChangedMS, id, u.Kind, u.Page, u.Hops}, &status)
+		WHERE id = ?3 AND (`+nearer+` OR `+wider+` OR `+needed+` OR `+changed+`) RETURNING status`, []any{u.Depth, u.ChangedMS, id, u.Kind, u.Page, u.Hops, p.now}, &status)
 	if woken && status == Pending {
 		h.woken = true
 	}

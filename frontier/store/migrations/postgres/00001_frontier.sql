@@ -240,6 +240,7 @@ BEGIN
         UPDATE hosts h SET url_count = (SELECT count(*) FROM urls u WHERE u.host_id = h.id)
             WHERE h.url_count IS NULL AND h.host IN (SELECT x.host FROM unnest(items) AS x);
     END IF;
+    t := frontier_now();
     WITH fresh AS (
         SELECT x.*, h.id AS host_id, p_urls_per_host > 0 AND h.id IS NOT NULL AND h.url_count + row_number() OVER (PARTITION BY h.id ORDER BY x.place) > p_urls_per_host AS over_host
         FROM unnest(items) WITH ORDINALITY AS x (url, host, hash, kind, priority, depth, parent, metadata, changed_ms, page, hops, place) LEFT JOIN hosts h ON h.host = x.host
@@ -249,7 +250,7 @@ BEGIN
     ), new AS (
         INSERT INTO urls (host_id, url, url_hash, kind, priority, depth, parent_id, metadata, page_id, hops, ready_at)
         SELECT r.host_id, r.url, decode(r.hash, 'hex'), r.kind, r.priority, r.depth, r.parent, r.metadata, r.page, r.hops,
-            CASE WHEN r.page > 0 THEN -frontier_now() ELSE 0 END
+            CASE WHEN r.page > 0 THEN -t ELSE 0 END
         FROM ranked r WHERE NOT r.over AND NOT r.over_host ORDER BY r.place RETURNING host_id
     ), sums AS (
         SELECT host_id, count(*) AS n FROM new GROUP BY host_id
