@@ -30,7 +30,7 @@ func (s *search) readSheet(r io.Reader) error {
 		return err
 	}
 	if bounded.N <= 0 {
-		s.page.Cut = CutBytes
+		s.page.Cut = CutSheet
 	}
 	if e, name, known := sniff.Declared(s.config.ContentType, text[:min(len(text), len("\ufeff"))]); known && name != "utf-8" {
 		if text, err = io.ReadAll(io.LimitReader(transform.NewReader(strings.NewReader(string(text)), e.NewDecoder()), maxSheet)); err != nil {

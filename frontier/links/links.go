@@ -93,6 +93,7 @@ type Page struct {
 // Limits that end a search.
 const (
 	CutBytes     = "the document is longer than the limit"
+	CutSheet     = "the style sheet is longer than 4 MiB"
 	CutToken     = "a tag or a text is longer than 2 MiB"
 	CutLinks     = "the page has more links than the limit"
 	CutLinkBytes = "the links of the page are longer than the limit"
@@ -101,7 +102,7 @@ const (
 
 // CutName returns the name of a limit that ended a search, for metrics.
 func CutName(cut string) string {
-	return map[string]string{CutBytes: "bytes", CutToken: "token", CutLinks: "links", CutLinkBytes: "link_bytes", CutWork: "work"}[cut]
+	return map[string]string{CutBytes: "bytes", CutSheet: "sheet_bytes", CutToken: "token", CutLinks: "links", CutLinkBytes: "link_bytes", CutWork: "work"}[cut]
 }
 
 // Read returns the links of a document. The error is that of r or of c.Pause.

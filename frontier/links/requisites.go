@@ -167,7 +167,7 @@ func (s *search) needsOfLink(a *attributes) {
 // srcset adds all candidates of a srcset: HTML standard, parse a srcset attribute.
 func (s *search) srcset(text string) {
 	const space = " \t\r\n\f"
-	for s.page.OverRequisites == 0 && !s.ended() {
+	for !s.ended() {
 		text = strings.TrimLeft(text, space+",")
 		if text == "" {
 			return

@@ -125,7 +125,7 @@ func TestRequisiteLimits(t *testing.T) {
 		{"a srcset of 10,000", "", `<img srcset="` + set.String() + `">`, links.MaxRequisites, ""},
 		{"a srcset of commas", "", `<img srcset="` + strings.Repeat(",", mib) + `">`, 0, ""},
 		{"a srcset of parentheses", "", `<img srcset="x ` + strings.Repeat("(", mib) + `">`, 1, ""},
-		{"a long style sheet", sheet, strings.Repeat("a{}", 6*mib), 0, links.CutBytes},
+		{"a long style sheet", sheet, strings.Repeat("a{}", 6*mib), 0, links.CutSheet},
 		{"many tokens", sheet, strings.Repeat(";", 3*mib), 0, ""},
 		{"url that does not end", sheet, strings.Repeat("url(", mib), 0, ""},
 		{"strings that do not end", sheet, strings.Repeat("\"\n", mib), 0, ""},
@@ -141,8 +141,9 @@ func TestRequisiteLimits(t *testing.T) {
 			t.Parallel()
 			p, err := links.Read(strings.NewReader(row.document), links.Config{URL: page, ContentType: row.contentType, Requisites: true})
 			must.Succeed(t, err)
-			if len(p.Requisites) != row.n || p.Cut != row.cut || p.Work > 64*len(row.document)+mib {
-				t.Errorf("%d requisites, cut %q, work %d for %d bytes", len(p.Requisites), p.Cut, p.Work, len(row.document))
+			over := map[bool]int{true: 9000}[row.n == links.MaxRequisites]
+			if len(p.Requisites) != row.n || p.OverRequisites != over || p.Cut != row.cut || p.Work > 64*len(row.document)+mib {
+				t.Errorf("%d requisites, %d left out, cut %q, work %d for %d bytes", len(p.Requisites), p.OverRequisites, p.Cut, p.Work, len(row.document))
 			}
 		})
 	}

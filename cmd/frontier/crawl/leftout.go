@@ -91,6 +91,7 @@ func Summary(f frontier.Found, bytes int64) string {
 		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
 		{"128 Mi of work for a page", f.Cut[links.CutWork], "page"},
 		{"16 MiB of a page", f.Cut[links.CutBytes], "page"},
+		{"4 MiB of a style sheet", f.Cut[links.CutSheet], "page"},
 		{"2 MiB of a tag or text", f.Cut[links.CutToken], "page"},
 		{"1,000 requisites and 50 other hosts of a page, and 5 hops from it", f.OverRequisites, "requisite"},
 		{"--max-requisite-hosts", f.OverRequisiteHosts, "requisite"},
