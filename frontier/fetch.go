@@ -60,6 +60,13 @@ func (v *visit) chain(url string, kind chainKind, earlier store.Earlier) (*pb.Fe
 		if asked := askedFor(outcome); asked > 0 {
 			v.w.block(normal.HostOf(lastURL(outcome)), asked)
 		}
+		if kind == requisiteChain && normal.HostOf(next) != v.claim.Host {
+			if ok, e := v.mayLead(next); e != nil {
+				return nil, e
+			} else if !ok {
+				return nil, v.outOfScope(outcome, next)
+			}
+		}
 		granted, e := v.takeHost(next, kind)
 		if e != nil {
 			return nil, e
@@ -252,7 +259,7 @@ func (v *visit) checkDenied(outcome *pb.FetchOutcome, kind chainKind) (again boo
 	v.anySize = false
 	switch f := outcome.GetError(); {
 	case f.GetPolicy() == "" || f.GetErrorClass() != pb.ErrorClass_ERROR_CLASS_INVALID_REQUEST:
-		if kind == pageChain {
+		if kind == pageChain || kind == requisiteChain {
 			v.w.denied.succeeded()
 		}
 		return false, nil

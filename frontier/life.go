@@ -61,11 +61,23 @@ func (v *visit) received(outcome *pb.FetchOutcome, result ending) ending {
 			return *e
 		}
 	}
-	if v.leftOut || v.tooDeep() && !v.w.config.Recrawl.On() || v.claim.Kind < store.Page && isHTML(result.fetch.ContentType) {
-		// A 304 would hide the links from a crawl with larger limits, or once the URL is a page.
+	if v.leftOut || v.tooDeep() && !v.w.config.Recrawl.On() || v.mayBecomeMore(&result) {
+		// A 304 would hide the links from a crawl with larger limits, or once the URL is more than a requisite.
 		result.fetch.ETag, result.fetch.LastModified = "", ""
 	}
 	return result
+}
+
+// mayBecomeMore reports whether what a requisite was fetched for has left something in it unread.
+func (v *visit) mayBecomeMore(e *ending) bool {
+	switch media := e.fetch.ContentType; v.claim.Kind {
+	case store.Requisite:
+		return isHTML(media)
+	case store.Asset:
+		return links.HasRequisites(media, v.claim.URL)
+	default:
+		return false
+	}
 }
 
 // discover adds what the body of a success links to. It changes e if the body is not usable. It

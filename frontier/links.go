@@ -45,7 +45,13 @@ func (v *visit) allows(url string) bool {
 	case v.needed():
 		return !d.Scope.Excludes(u)
 	}
-	return d.Scope.Allows(u)
+	return v.inScope(u)
+}
+
+// inScope reports whether a URL in its normal form is a page of the crawl.
+func (v *visit) inScope(u string) bool {
+	d := v.w.config.Discovery
+	return d == nil || d.Scope == nil || d.Scope.Allows(u)
 }
 
 // outOfScope ends a visit whose redirect leads out of the scope.

@@ -44,6 +44,9 @@ func (v *visit) searchesRequisites() bool {
 // maximum length, and a Referer.
 func (v *visit) requisitePolicies(r *pb.FetchRequest) error {
 	r.ContentPolicy = nil
+	if v.claim.Kind >= store.Page && v.w.config.RequireValidCharset {
+		r.ContentPolicy = &pb.ContentPolicy{RequireValidCharset: true}
+	}
 	if limit := v.w.config.Requisites; limit != nil && (v.claim.Kind < store.Page || limit.MaxBodyBytes > v.w.config.MaxBodyBytes) {
 		r.BodyPolicy.MaxSizeBytes = proto.Int64(limit.MaxBodyBytes)
 	}
@@ -55,14 +58,14 @@ func (v *visit) requisitePolicies(r *pb.FetchRequest) error {
 }
 
 // referrer returns the Referer of a request for a URL that another one, in its normal form, has named: Referrer Policy,
-// strict-origin-when-cross-origin. It is empty if there is none.
+// strict-origin-when-cross-origin, with its limit of 4,096 bytes. It is empty if there is none.
 func referrer(from, to string) string {
 	origin, _ := normal.OriginOf(from)
 	target, _ := normal.OriginOf(to)
 	switch {
 	case from == "" || strings.HasPrefix(from, "https:") && !strings.HasPrefix(to, "https:"):
 		return ""
-	case origin == target:
+	case origin == target && len(from) <= 4096:
 		return from
 	}
 	return origin + "/"
@@ -94,10 +97,7 @@ func (v *visit) putRequisites(page links.Page) (reason string, _ *ending) {
 			entries = append(entries, entry)
 		}
 	}
-	limits := store.RequisiteLimits{OfPage: links.MaxRequisites, PageHosts: maxPageHosts, Hosts: v.w.config.Requisites.MaxHosts}
-	if d := v.w.config.Discovery; d != nil {
-		limits.URLs = d.Limits.URLs
-	}
+	limits := v.w.config.requisiteLimits()
 	var r store.RequisiteResult
 	ok := len(entries) == 0 || v.w.persist("add requisites", func(ctx context.Context) (err error) {
 		r, err = v.w.store.PutRequisites(ctx, need.PageID, entries, limits)
@@ -128,6 +128,42 @@ func (v *visit) putRequisites(page links.Page) (reason string, _ *ending) {
 		}
 	}
 	return strings.Join(reasons, ", "), nil
+}
+
+// requisiteLimits returns the limits of what pages need.
+func (c *Config) requisiteLimits() store.RequisiteLimits {
+	limits := store.RequisiteLimits{OfPage: links.MaxRequisites, PageHosts: maxPageHosts, Hosts: defaultRequisiteHosts}
+	if c.Requisites != nil {
+		limits.Hosts = c.Requisites.MaxHosts
+	}
+	if c.Discovery != nil {
+		limits.URLs = c.Discovery.Limits.URLs
+	}
+	return limits
+}
+
+// queueRequisite adds the target of a redirect, which is a hop more from the page. One that is too far is left out.
+func (v *visit) queueRequisite(ctx context.Context, target string) error {
+	entry := v.entry(target, v.claim.Kind, v.claim.Depth)
+	if u, err := normal.NormalizeURL(target); err == nil && entry.Kind == store.Page && !v.inScope(u) {
+		entry.Kind = store.Requisite
+	}
+	entry.Need = store.Need{PageID: v.claim.Need.PageID, Hops: v.claim.Need.Hops + 1}
+	if entry.Need.Hops > maxHops {
+		return nil
+	}
+	_, err := v.w.store.PutRequisites(ctx, entry.Need.PageID, []store.Entry{entry}, v.w.config.requisiteLimits()) // an invalid URL is ignored
+	return err
+}
+
+// mayLead reports whether a redirect of a requisite may lead to u, which is in its normal form. It returns the visit's
+// ending if that cannot be read.
+func (v *visit) mayLead(u string) (bool, *ending) {
+	ok, err := v.w.store.AllowRequisite(v.ctx, v.claim.Need.PageID, u, v.w.config.requisiteLimits())
+	if err != nil {
+		return false, v.storeFailed("read the requisites of a page", err)
+	}
+	return ok, nil
 }
 
 // noteLeftOut records that a limit has left out links or requisites of a page.

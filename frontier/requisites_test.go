@@ -156,6 +156,7 @@ func TestRequisiteBecomesPage(t *testing.T) {
 	}{
 		{"an image that answers HTML", map[string]string{"a/x/1": "<img src=2><a href=3>", "a/x/2": "<a href=4>", "a/x/3": "<a href=2>", "a/x/4": "<p>"}, "a/1 a/2 a/3 a/2 a/4"},
 		{"an image is not sent again", map[string]string{"a/x/1": "<img src=img><a href=3>", "a/x/img": "i", "a/x/3": "<a href=img>"}, "a/1 a/img a/3 a/img"},
+		{"an image that is a style sheet", map[string]string{"a/x/1": "<img src=css><a href=2>", "a/x/css": "a{b:url(img)}", "a/x/img": "i", "a/x/2": "<link rel=stylesheet href=css>"}, "a/1 a/css a/2 a/css a/img"},
 		{"a page that is no HTML", map[string]string{"a/x/1": "<a href=img><a href=3>", "a/x/img": "i", "a/x/3": "<img src=img>"}, "a/1 a/img a/3 a/img"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -166,11 +167,27 @@ func TestRequisiteBecomesPage(t *testing.T) {
 				t.Errorf("requests %s\nwant %s", got, row.want)
 			}
 			for u, err := range r.store.URLs(t.Context()) {
-				if must(t, err); u.Status != store.Fetched || u.Kind != store.Page {
+				if must(t, err); u.Status != store.Fetched || u.Kind != store.Page && !strings.Contains(row.name, "style sheet") {
 					t.Errorf("%s is a %s, %s: %s", u.URL, u.Kind, u.Status, u.LastError)
 				}
 			}
 		})
+	}
+}
+
+// TestRedirectedRequisites checks that redirects lead requisites to no more hosts than their limits permit.
+func TestRedirectedRequisites(t *testing.T) {
+	t.Parallel()
+	r := needful(t, map[string]string{"a/x/1": "<img src={a}/go/302/1?to={b}/x/img><img src={a}/go/302/2?to={c}/x/img>", "b/x/img": "i", "c/x/img": "i"})
+	r.config.Requisites.MaxHosts = 1
+	r.crawl()
+	if got := r.hostPaths(); !strings.Contains(got, "b/img") || strings.Contains(got, "c/img") {
+		t.Errorf("requests %s", got)
+	}
+	for u, err := range r.store.URLs(t.Context()) {
+		if must(t, err); strings.Contains(u.URL, "/go/302/2") && u.ErrorClass != ClassOutOfScope {
+			t.Errorf("%s is %s: %s", u.URL, u.Status, u.LastError)
+		}
 	}
 }
 
@@ -184,6 +201,7 @@ func TestReferrer(t *testing.T) {
 		{"https://a.test/x", "https://b.test/", "https://a.test/"},
 		{"https://a.test/x", "http://a.test/", ""},
 		{"", "http://a.test/", ""},
+		{"http://a.test/" + strings.Repeat("x", 4083), "http://a.test/", "http://a.test/"},
 	} {
 		if got := referrer(row[0], row[1]); got != row[2] {
 			t.Errorf("from %s to %s: %q, want %q", row[0], row[1], got, row[2])

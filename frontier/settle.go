@@ -41,9 +41,10 @@ func (w *Worker) settle(v *visit, e ending) {
 func (w *Worker) settleRecord(v *visit, e ending) {
 	if e.queue != "" {
 		ok := w.persist("add a redirect's target", func(ctx context.Context) error {
-			entry := v.entry(e.queue, v.claim.Kind, v.claim.Depth)
-			entry.Need = v.claim.Need
-			_, err := w.store.Put(ctx, []store.Entry{entry}, store.Limits{}) // an invalid URL is ignored
+			if v.needed() {
+				return v.queueRequisite(ctx, e.queue)
+			}
+			_, err := w.store.Put(ctx, []store.Entry{v.entry(e.queue, v.claim.Kind, v.claim.Depth)}, store.Limits{}) // an invalid URL is ignored
 			return err
 		})
 		if !ok {

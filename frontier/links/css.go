@@ -10,6 +10,7 @@ import (
 
 	"github.com/tdewolff/parse/v2"
 	"github.com/tdewolff/parse/v2/css"
+	"golang.org/x/net/html/charset"
 	"golang.org/x/text/transform"
 
 	"fetchd/internal/sniff"
@@ -32,7 +33,12 @@ func (s *search) readSheet(r io.Reader) error {
 	if bounded.N <= 0 {
 		s.page.Cut = CutSheet
 	}
-	if e, name, known := sniff.Declared(s.config.ContentType, text[:min(len(text), len("\ufeff"))]); known && name != "utf-8" {
+	e, name, known := sniff.Declared(s.config.ContentType, text[:min(len(text), len("\ufeff"))])
+	if m := charsetRule.FindSubmatch(text[:min(len(text), sniff.HeadBytes)]); !known && m != nil {
+		e, name = charset.Lookup(string(m[1]))
+		known = e != nil && !strings.HasPrefix(name, "utf-16") // its rule could not be read
+	}
+	if known && name != "utf-8" {
 		if text, err = io.ReadAll(io.LimitReader(transform.NewReader(strings.NewReader(string(text)), e.NewDecoder()), maxSheet)); err != nil {
 			return err
 		}
@@ -41,6 +47,9 @@ func (s *search) readSheet(r io.Reader) error {
 	s.css(text)
 	return nil
 }
+
+// charsetRule begins a style sheet that says its charset: CSS Syntax Level 3, determine the fallback encoding.
+var charsetRule = regexp.MustCompile(`^@charset "([^"]+)";`)
 
 // css adds what a style sheet, a style element or a style attribute needs: CSS Syntax Level 3. A URL of url() is an
 // asset, unless it is imported or names a namespace, and so is a string of image-set().

@@ -47,6 +47,7 @@ y");d:url(\26x);e:url("\0\110000x")}`, "/dir/a)b /dir/1%22xy /dir/&x /dir/%EF%BF
 		{"what does not end", sheet, `a{b:url(1);c:url(2`, "/dir/1 /dir/2"},
 		{"a comment that does not end", sheet, `a{b:url(1)}/* url(no)`, "/dir/1"},
 		{"a string that a line ends", sheet, "a{b:\"x\n;c:url(1)}", "/dir/1"},
+		{"a charset rule", sheet, "@charset \"windows-1251\";a{b:url(\xe4)}", "/dir/%D0%B4"},
 		{"in another charset", sheet + "; charset=utf-16le", "@\x00i\x00m\x00p\x00o\x00r\x00t\x00 \x00'\x001\x00'\x00", "+/dir/1"},
 
 		{"a manifest", manifest, `{"name":"x","icons":[{"src":"1"},{"src":"/2"}],"screenshots":[{"src":"3"}],"shortcuts":[{"url":"no","icons":[{"src":"4"}]}],"start_url":"no"}`, "/dir/1 /2 /dir/3 /dir/4"},

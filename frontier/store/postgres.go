@@ -40,8 +40,8 @@ func (p *postgresDB) Put(ctx context.Context, entries []Entry, limits Limits) (P
 	if len(good) > 0 {
 		list, err := toJSON(good)
 		if err == nil {
-			row := p.db.QueryRowContext(ctx, `SELECT added, over, over_host FROM frontier_put_entries($1, $2, $3)`, list, limits.URLs, limits.URLsPerHost)
-			err = row.Scan(&r.Added, &r.Over, &r.OverHost)
+			row := p.db.QueryRowContext(ctx, `SELECT added, over, over_host, named FROM frontier_put_entries($1, $2, $3)`, list, limits.URLs, limits.URLsPerHost)
+			err = row.Scan(&r.Added, &r.Over, &r.OverHost, &r.hosts)
 		}
 		if err != nil {
 			return PutResult{}, fmt.Errorf("put URLs: %w", err)

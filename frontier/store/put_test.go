@@ -79,6 +79,7 @@ func TestPutLimits(t *testing.T) {
 			onBoth(t, func(t *testing.T, f *fixture) {
 				f.putLimited(Limits{}, strings.Fields(row.before)...)
 				got := f.putLimited(row.limits, strings.Fields(row.put)...)
+				got.hosts = 0 // PutRequisites counts them
 				if fmt.Sprint(got) != fmt.Sprint(row.want) {
 					t.Errorf("Put = %+v, want %+v", got, row.want)
 				}

@@ -49,11 +49,30 @@ func (s *core) PutRequisites(ctx context.Context, page int64, entries []Entry, l
 		}
 	}
 	put, err := s.own.Put(ctx, kept, Limits{URLs: limits.URLs})
-	if err == nil && c.fresh > 0 {
-		err = s.AddToSetting(ctx, requisiteHosts, c.fresh)
+	if err == nil && put.hosts > 0 {
+		err = s.AddToSetting(ctx, requisiteHosts, put.hosts)
 	}
 	r.Added, r.Over = put.Added, put.Over
 	return r, err
+}
+
+// AllowRequisite implements [Store].
+func (s *core) AllowRequisite(ctx context.Context, page int64, url string, limits RequisiteLimits) (bool, error) {
+	n, err := normalise(url)
+	if err != nil {
+		return false, nil
+	}
+	s.requisites.Lock()
+	defer s.requisites.Unlock()
+	limits.OfPage = 0
+	c, err := s.choice(ctx, page, []normalised{n}, limits)
+	if err != nil || !c.takes(n, new(RequisiteResult)) {
+		return false, err
+	}
+	if c.fresh > 0 {
+		err = s.AddToSetting(ctx, requisiteHosts, c.fresh)
+	}
+	return err == nil, err
 }
 
 // choice decides which requisites of a page are added.

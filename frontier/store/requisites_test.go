@@ -38,6 +38,7 @@ func TestRequisiteRows(t *testing.T) {
 		{"it is fetched again", x, needed(Asset, 3), "fetched_at = 5, ready_at = 9", "0 0 7 2 pending 1"},
 		{"it was fetched as a page", x, needed(Requisite, 3), "status = 'fetched', ready_at = 9", "0 0 7 2 fetched 1"},
 		{"its type was not accepted", x, needed(Asset, 3), "status = 'dead', error_class = 'content_type', ready_at = 9", "0 0 7 2 pending -1"},
+		{"it was too long for a requisite", needed(Asset, 3), at(x, 1), "status = 'dead', error_class = 'body_too_large', ready_at = 9", "0 1 7 2 pending 0"},
 		{"robots.txt forbids it", x, needed(Asset, 3), "status = 'dead', error_class = 'robots_disallowed', ready_at = 9", "0 0 7 2 dead 1"},
 		{"another page needs it", needed(Asset, 3), Entry{URL: x.URL, Kind: Asset, Need: Need{PageID: 8, Hops: 1}}, "status = 'dead', error_class = 'content_type'", "-2 3 7 2 dead -1"},
 		{"a sitemap", needed(Asset, 3), Entry{URL: x.URL, Kind: Sitemap}, "", "1 0 7 2 pending -1"},
@@ -141,10 +142,24 @@ func TestPutRequisites(t *testing.T) {
 			{"of a page, without what it has", RequisiteLimits{OfPage: 4}, "a/1 a/2 a/3 a/4", RequisiteResult{Added: 1, OverPage: 2}},
 			{"other hosts of a page", RequisiteLimits{PageHosts: 3}, "a/5 c/2 d/1 d/2 e/1", RequisiteResult{Added: 4, OverPageHosts: 1}},
 			{"hosts of requisites: c, d, f", RequisiteLimits{Hosts: 3}, "f/1 f/2 g/1 c/3 h/1", RequisiteResult{Added: 3, OverHosts: 2}},
-			{"URLs", RequisiteLimits{URLs: 12}, "a/6 a/7 a/1", RequisiteResult{Added: 0, Over: 2}},
+			{"URLs, of which no host is added", RequisiteLimits{URLs: 12}, "a/6 i/7 a/1", RequisiteResult{Added: 0, Over: 2}},
+			{"so it does not count", RequisiteLimits{Hosts: 4}, "i/1 j/1", RequisiteResult{Added: 1, OverHosts: 1}},
 		} {
 			if got := put(row.limits, strings.Fields(row.paths)...); got != row.want {
 				t.Errorf("%s: %+v, want %+v", row.name, got, row.want)
+			}
+		}
+		for _, row := range []struct {
+			url    string
+			limits RequisiteLimits
+			want   bool
+		}{
+			{"http://a.test/y", RequisiteLimits{OfPage: 1, PageHosts: 1, Hosts: 1}, true}, {"http://c.test/y", RequisiteLimits{PageHosts: 1, Hosts: 1}, true},
+			{"http://k.test/y", RequisiteLimits{PageHosts: 4}, false}, {"http://k.test/y", RequisiteLimits{Hosts: 4}, false}, {"http://k.test/y", RequisiteLimits{Hosts: 5}, true},
+			{"http://l.test/y", RequisiteLimits{Hosts: 5}, false}, {"http://[", RequisiteLimits{}, false},
+		} {
+			if ok, err := f.AllowRequisite(t.Context(), page, row.url, row.limits); err != nil || ok != row.want {
+				t.Errorf("AllowRequisite(%s, %+v) = %t, %v", row.url, row.limits, ok, err)
 			}
 		}
 		_, err = f.PutRequisites(t.Context(), 99, []Entry{{URL: "http://z.test/", Kind: Asset, Need: Need{99, 1}}}, RequisiteLimits{OfPage: 1, PageHosts: 1})

@@ -119,7 +119,7 @@ func (p *put) known(h *putHost, u normalised) (bool, error) {
 	const nearer = `?4 >= 0 AND kind >= 0 AND depth > ?1`
 	const wider = `?4 > kind AND (kind < 0 OR depth > 0 AND status IN ('pending', 'fetching') AND fetched_at = 0)`
 	const needed = `?5 > 0 AND page_id = 0`
-	again := `(` + wider + ` AND kind < 0 AND status = 'fetched' OR ` + needed + ` AND status = 'dead' AND error_class IN (` + narrowClasses + `))`
+	again := `(` + wider + ` AND kind < 0 AND (status = 'fetched' OR status = 'dead' AND error_class = 'body_too_large') OR ` + needed + ` AND status = 'dead' AND error_class IN (` + narrowClasses + `))`
 	var status Status
 	woken, err := p.One(`UPDATE urls SET depth = CASE WHEN `+nearer+` OR `+wider+` AND kind < 0 AND ?4 >= 0 THEN ?1 ELSE depth END,
 			kind = CASE WHEN `+wider+` THEN ?4 ELSE kind END,
@@ -150,6 +150,7 @@ func (p *put) host(name string, add bool) (*putHost, error) {
 			return nil, nil
 		}
 		_, err = p.One(`INSERT INTO hosts (host, due_at) VALUES (?, 0) RETURNING id`, []any{name}, &h.id)
+		p.result.hosts++
 	}
 	if err == nil && p.limits.URLsPerHost > 0 && h.count == nil {
 		_, err = p.One(`UPDATE hosts SET url_count = (SELECT count(*) FROM urls WHERE host_id = hosts.id) WHERE id = ? RETURNING url_count`, []any{h.id}, &h.count)

@@ -17,6 +17,9 @@ type Store interface {
 	Put(ctx context.Context, entries []Entry, limits Limits) (PutResult, error)
 	// PutRequisites adds URLs that a page needs, in the same way. The limits of a page hold for all calls of one process.
 	PutRequisites(ctx context.Context, page int64, entries []Entry, limits RequisiteLimits) (RequisiteResult, error)
+	// AllowRequisite reports whether a redirect of a requisite may lead to a URL, by the limits of hosts. If so, its host
+	// counts.
+	AllowRequisite(ctx context.Context, page int64, url string, limits RequisiteLimits) (bool, error)
 	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
 	// those of the highest priority first, and of these the one that has waited longest. It takes more with
 	// params.Ahead, but a URL alone while one of them has a crash: all are counted if the worker is killed. It never

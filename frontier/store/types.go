@@ -119,6 +119,8 @@ type PutResult struct {
 	Over     int64    // URLs that Limits.URLs has kept out
 	OverHost int64    // URLs that Limits.URLsPerHost has kept out
 	Bad      []BadURL // invalid entries, in the order of Index; the others were added
+
+	hosts int64 // new hosts
 }
 
 // ClaimParams limits a claim.

@@ -210,7 +210,7 @@ $$ SELECT error_class IN ('content_type', 'empty_body', 'body_too_large', 'undec
 -- The advisory lock lets the put that counts all URLs for the first time see those of every other put.
 -- +goose StatementBegin
 CREATE FUNCTION frontier_put_entries(p_items jsonb, p_urls bigint, p_urls_per_host bigint)
-RETURNS TABLE (added bigint, over bigint, over_host bigint) LANGUAGE plpgsql
+RETURNS TABLE (added bigint, over bigint, over_host bigint, named bigint) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -221,6 +221,7 @@ DECLARE
     n_new   bigint;
     n_over  bigint;
     n_host  bigint;
+    n_named bigint;
 BEGIN
     SELECT array_agg(x) INTO items FROM jsonb_populate_recordset(ROW ('', '', '', 0, 0, 0, 0, '', 0, 0, 0)::frontier_entry, p_items) AS x;
     IF p_urls > 0 THEN
@@ -235,6 +236,7 @@ BEGIN
     INSERT INTO hosts (host, due_at) SELECT DISTINCT x.host, 0 FROM unnest(items) AS x
         WHERE NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = x.host) AND (p_urls = 0 OR total < p_urls)
         ORDER BY x.host ON CONFLICT (host) DO NOTHING;
+    GET DIAGNOSTICS n_named = ROW_COUNT;
     PERFORM 1 FROM hosts WHERE host IN (SELECT x.host FROM unnest(items) AS x) ORDER BY id FOR UPDATE;
     IF p_urls_per_host > 0 THEN
         UPDATE hosts h SET url_count = (SELECT count(*) FROM urls u WHERE u.host_id = h.id)
@@ -273,7 +275,7 @@ BEGIN
             WHERE c.nearer OR c.needed OR c.wider OR c.due
             ORDER BY u.id FOR UPDATE OF u
         ), judged AS (
-            SELECT n.*, n.wider AND u.kind < 0 AND u.status || '' = 'fetched' OR n.needed AND u.status || '' = 'dead' AND frontier_narrow(u.error_class) AS again,
+            SELECT n.*, n.wider AND u.kind < 0 AND (u.status || '' = 'fetched' OR u.status || '' = 'dead' AND u.error_class = 'body_too_large') OR n.needed AND u.status || '' = 'dead' AND frontier_narrow(u.error_class) AS again,
                 n.needed AND u.status || '' = 'pending' AND u.fetched_at = 0 AS soon
             FROM named n JOIN urls u ON u.id = n.id
         ), woken AS (
@@ -289,7 +291,7 @@ BEGIN
         )
         UPDATE hosts h SET due_at = GREATEST(h.next_at, h.blocked_until) WHERE h.id IN (SELECT host_id FROM woken WHERE again) AND frontier_sleeps(h);
     END IF;
-    RETURN QUERY SELECT n_new, n_over, n_host;
+    RETURN QUERY SELECT n_new, n_over, n_host, n_named;
 END $$;
 -- +goose StatementEnd
 
