@@ -25,6 +25,7 @@ const (
 	maxText      = 64 << 20 // bytes of the files that are compressed in the ZIP file, together
 	maxIndexLine = 64 << 10
 	maxPageLine  = 16 << 20 // a page may have its text
+	maxEmpty     = 1000     // lines without text in a file, or in a block of the index
 )
 
 var errDirectory = fmt.Errorf("the directory of the ZIP file is longer than %d bytes", maxDirectory)
@@ -266,10 +267,7 @@ type index struct {
 
 // lines checks lines of an index.
 func (p *pack) lines(name string, in io.Reader, x *index) error {
-	return eachLine(in, maxIndexLine, func(line string, err error) error {
-		if err == nil && x.broken {
-			return nil
-		}
+	err := eachLine(in, maxIndexLine, func(line string, err error) error {
 		_, text, ok := strings.Cut(line, " {")
 		var e entry
 		switch {
@@ -291,14 +289,22 @@ func (p *pack) lines(name string, in io.Reader, x *index) error {
 			return p.records.add(position(e.Filename, e.Offset) + "\t" + kindConcurrent + e.Length + " " + strconv.Quote(e.URL))
 		}
 		x.broken = true
-		return nil
+		return errBroken
 	})
+	if errors.Is(err, errBroken) {
+		return nil
+	}
+	return err
 }
+
+// errBroken ends the lines of an index after the first problem, so that nothing behind it is decompressed.
+var errBroken = errors.New("the rest is not read")
 
 // eachLine calls f for each line, without its end, or with an error that ends the lines.
 func eachLine(in io.Reader, limit int, f func(line string, err error) error) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	var long []byte
+	empty := 0
 	for {
 		part, err := r.ReadSlice('\n')
 		long = append(long, part...)
@@ -310,10 +316,13 @@ func eachLine(in io.Reader, limit int, f func(line string, err error) error) err
 		case err != nil && !errors.Is(err, io.EOF):
 			return f("", err)
 		}
-		if line := strings.TrimRight(string(long), "\r\n"); line != "" {
-			if err := f(line, nil); err != nil {
-				return err
+		line := strings.TrimRight(string(long), "\r\n")
+		if line == "" {
+			if empty++; empty > maxEmpty {
+				return f("", fmt.Errorf("there are more than %d empty lines", maxEmpty))
 			}
+		} else if err := f(line, nil); err != nil {
+			return err
 		}
 		if err != nil {
 			return nil
@@ -507,7 +516,10 @@ func (p *pack) decode(name string, v any) func(io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if len(text) > maxManifest {
+		// A list of 10 million empty objects would take 2 GB.
+		if most := 4*len(p.files) + maxEmpty; bytes.Count(text, []byte("{")) > most {
+			p.fault(name, "has more than %d objects, for %d files: it is not read", most, len(p.files))
+		} else if len(text) > maxManifest {
 			p.fault(name, "is longer than %d bytes", maxManifest)
 		} else if err := json.NewDecoder(bytes.NewReader(text)).Decode(v); err != nil {
 			p.fault(name, "is not JSON: %v", err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
 
 	"fetchd/test/must"
 	"fetchd/warc"
@@ -237,6 +238,12 @@ func TestCheckPackage(t *testing.T) {
 		{"lines in another order", func(all []entryOf) []entryOf {
 			return append(without("indexes/index.idx")(all), entryOf{"indexes/index.cdx", "b 1 {}\na 1 {}\n", zip.Store})
 		}, "line 2 is not in the order of bytes"},
+		{"a manifest of many objects", replace("datapackage.json", `{"resources":[`+strings.Repeat("{},", 1_000_000)+`{}]}`, zip.Deflate), "/datapackage.json has more than 1032 objects, for 8 files"},
+		{"a block of empty lines", func(all []entryOf) []entryOf {
+			block := gzipped(t, strings.Repeat("\n", 64<<20))
+			idx := fmt.Sprintf("!meta 0 {\"format\":%q,\"filename\":%q}\na 1 {\"offset\":0,\"length\":%d,\"filename\":%[2]q}\n", idxFormat, indexName, len(block))
+			return replace("indexes/index.idx", idx, zip.Store)(replace("indexes/index.cdx.gz", block, zip.Store)(all))
+		}, "/indexes/index.cdx.gz line 1 cannot be read: there are more than 1000 empty lines"},
 		{"many files", func(all []entryOf) []entryOf {
 			for i := range maxDirectory / 40 {
 				all = append(all, entryOf{name: fmt.Sprint(i)})
@@ -251,11 +258,20 @@ func TestCheckPackage(t *testing.T) {
 				all = append(all, entryOf{name, files[name], zip.Store})
 			}
 			found, counts := checkPackage(t, rebuilt(t, row.change(all)))
-			if !slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, row.want) }) || counts.Problems != len(found) {
+			if !slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, row.want) }) || counts.Problems != len(found) || len(found) > 20 {
 				t.Errorf("problems %.20q, want %q", found, row.want)
 			}
 		})
 	}
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	out := gzip.NewWriter(&b)
+	_, err := io.WriteString(out, text)
+	must.Succeed(t, errors.Join(err, out.Close()))
+	return b.String()
 }
 
 // TestCheckOverlap checks a package whose files are the same bytes, which make it as long as a stranger wants.
