@@ -116,7 +116,7 @@ func (s *Server) Serve(l net.Listener) error {
 	bounded.AnswerHTTP(s.otherPort)
 	bounded.Dropped = s.dropped
 	s.listening.Store(bounded)
-	if err := s.grpc.Serve(wire.Listener{Listener: bounded}); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
+	if err := s.grpc.Serve(wire.Listener{Listener: bounded, Refusals: wire.NewRefusals(s.service.Budget.Limit())}); !errors.Is(err, grpc.ErrServerStopped) { // it is ErrServerStopped if Shutdown was called before Serve
 		return err
 	}
 	return nil

@@ -22,7 +22,10 @@ import (
 )
 
 // Listener accepts the connections of callers.
-type Listener struct{ *door.Listener }
+type Listener struct {
+	*door.Listener
+	Refusals *Refusals // of a port with gRPC
+}
 
 // Accept implements net.Listener.
 func (l Listener) Accept() (net.Conn, error) {
@@ -30,7 +33,7 @@ func (l Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: accepted}
+	c := &Conn{Conn: accepted, refusals: l.Refusals}
 	accepted.State = c
 	return c, nil
 }
@@ -39,12 +42,13 @@ func (l Listener) Accept() (net.Conn, error) {
 type Conn struct {
 	*door.Conn
 
-	tls     atomic.Pointer[tls.ConnectionState]
-	refused atomic.Int64 // calls refused for want of memory during the current write
-	Free    atomic.Int32 // uncharged requests in flight on the HTTP port
-	writing atomic.Int64 // start of the current write, in Unix nanoseconds; 0: none
+	tls      atomic.Pointer[tls.ConnectionState]
+	refusals *Refusals
+	Free     atomic.Int32 // uncharged requests in flight on the HTTP port
+	writing  atomic.Int64 // start of the current write, in Unix nanoseconds; 0: none
 
 	mu          sync.Mutex
+	refused     int                // calls in refusals
 	over        []*budget.Lease    // of ended calls whose ends are not written yet
 	unread      list.List[*answer] // the oldest first
 	unreadTimer *time.Timer        // for the oldest answer; nil: not running
@@ -94,6 +98,7 @@ func (c *Conn) dropAnswers() {
 	c.closed = true
 	all, over := slices.Collect(c.unread.All()), c.over
 	c.over = nil
+	c.forgetLocked(c.refused)
 	if c.unreadTimer != nil {
 		c.unreadTimer.Stop()
 	}
@@ -242,10 +247,13 @@ const (
 	blockedAfter = 20 * time.Millisecond
 	// endBytes is approximately the minimum that gRPC writes at the end of a call.
 	endBytes = 32
-	// A blocked connection is closed after maxRefused refused calls, or after
-	// refusedTime, because what gRPC keeps for a refusal is not charged.
-	maxRefused  = 512
-	refusedTime = 500 * time.Millisecond
+	// refusalBytes is the memory that gRPC keeps for a refused call until its end is written.
+	refusalBytes = 2 << 10
+	// refusalsShare of the memory budget is the limit of [Refusals].
+	refusalsShare = 16
+	// refusedTime is how long a connection on which calls are refused may be blocked. A client that is
+	// short of CPU may not read for a second or two.
+	refusedTime = 5 * time.Second
 	// writeTime is how long one write may take before the connection is closed.
 	writeTime = 30 * time.Second
 	// unreadTime is how long an answer may stay unread before its connection is closed. It
@@ -255,11 +263,44 @@ const (
 	fewCalls = 64
 )
 
+// Refusals limits what gRPC keeps for the calls that were refused for want of memory while their connections
+// were blocked. All connections of a port share it. It is safe for concurrent use.
+type Refusals struct {
+	limit int64
+	held  atomic.Int64
+}
+
+// NewRefusals returns the Refusals of a service with that memory budget in bytes.
+func NewRefusals(budget int64) *Refusals { return &Refusals{limit: budget / refusalsShare} }
+
+// refuse counts a refused call until its end is written. It reports whether the blocked connection may go on.
+func (c *Conn) refuse() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return true
+	}
+	if c.blockedFor() >= refusedTime || c.refusals.held.Load() >= c.refusals.limit {
+		return false
+	}
+	c.refused++
+	c.refusals.held.Add(refusalBytes)
+	return true
+}
+
+// forgetLocked records that the ends of n refused calls are written, or will not be.
+func (c *Conn) forgetLocked(n int) {
+	if n > 0 {
+		c.refused -= n
+		c.refusals.held.Add(-int64(n) * refusalBytes)
+	}
+}
+
 // Charge charges a call with the metadata md until [Conn.CallOver], and the window of its stream until its
 // request has arrived. If there is no memory left and the connection does not read, it is closed.
 func (c *Conn) Charge(md metadata.MD, memory *budget.Lease) bool {
 	if !memory.Grow(budget.Receiving, CallBytes+StreamWindow+max(FieldBytes(md, metadataField)-usualMetadata, 0)) {
-		if c.IsBlocked() && c.refused.Add(1) >= maxRefused || c.blockedFor() >= refusedTime {
+		if c.IsBlocked() && !c.refuse() {
 			go c.Drop() // gRPC holds a lock here
 		}
 		return false
@@ -318,25 +359,30 @@ func (c *Conn) Write(p []byte) (int, error) {
 	_ = c.SetWriteDeadline(now.Add(writeTime)) // an error here is harmless: other limits apply
 	c.writing.Store(now.UnixNano())
 	n, err := c.Conn.Write(p)
-	c.refused.Store(0)
 	if c.writing.Store(0); err == nil {
 		c.written(n) // also if this write was not blocked: calls may be left from one that was
 	}
 	return n, err
 }
 
-// written releases the charges of as many calls as may have ended in n bytes. It may
-// release the last few too early, which does not matter.
+// written releases the charges of as many calls as may have ended in n bytes.
 func (c *Conn) written(n int) {
 	c.mu.Lock()
-	ended := min(len(c.over), n/endBytes)
-	if len(c.over)-ended <= fewCalls {
-		ended = len(c.over)
-	}
+	c.forgetLocked(endedIn(n, c.refused))
+	ended := endedIn(n, len(c.over))
 	over := c.over[:ended]
 	if c.over = c.over[ended:]; len(c.over) == 0 {
 		c.over = nil
 	}
 	c.mu.Unlock()
 	closeAll(over)
+}
+
+// endedIn returns how many of the calls that are over may have ended in n bytes. It may be a few too many, which
+// does not matter.
+func endedIn(n, over int) int {
+	if over-n/endBytes <= fewCalls {
+		return over
+	}
+	return n / endBytes
 }

@@ -61,23 +61,88 @@ func TestCallsOfAClientThatDoesNotRead(t *testing.T) {
 		synctest.Wait()
 		held(80)
 
-		go func() { _, _ = c.Write(make([]byte, 1)) }()
-		<-time.After(blockedAfter + 1)
-		for c.Charge(nil, b.Lease("caller")) {
-		}
-		for range maxRefused - 2 {
-			c.Charge(nil, b.Lease("caller"))
-		}
-		synctest.Wait()
-		select {
-		case <-closed:
-			t.Error("the connection is closed too early")
-		default:
-		}
-		c.Charge(nil, b.Lease("caller"))
-		<-closed
 		c.dropAnswers()
 		_ = there.Close()
+	})
+}
+
+// TestRefusals checks that calls may be refused while their connections are blocked, as long as all their ends together
+// are small and no write takes long.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const most = 2000
+		refusals := &Refusals{limit: most * refusalBytes}
+		full := budget.New(1)
+		open := func() (c *Conn, there net.Conn, closed chan struct{}) {
+			there, here := net.Pipe()
+			closed = make(chan struct{})
+			c = accepted(t, closing{here, sync.OnceFunc(func() { close(closed) })})
+			c.refusals = refusals
+			return c, there, closed
+		}
+		block := func(c *Conn, n int) {
+			go func() { _, _ = c.Write(make([]byte, n)) }()
+			<-time.After(blockedAfter + 1)
+		}
+		refuse := func(c *Conn, calls int) {
+			t.Helper()
+			for range calls {
+				if c.Charge(nil, full.Lease("caller")) {
+					t.Fatal("a call is admitted")
+				}
+			}
+			synctest.Wait()
+		}
+		held := func(want int64) {
+			t.Helper()
+			synctest.Wait()
+			if got := refusals.held.Load() / refusalBytes; got != want {
+				t.Errorf("the ends of %d refused calls are held, want %d", got, want)
+			}
+		}
+		isOpen := func(closed chan struct{}) {
+			t.Helper()
+			select {
+			case <-closed:
+				t.Error("the connection is closed too early")
+			default:
+			}
+		}
+
+		a, thereA, closedA := open()
+		refuse(a, 5000) // nothing is kept while it reads
+		held(0)
+		block(a, 100*endBytes)
+		refuse(a, 1000) // a client with as many streams as it may have
+		held(1000)
+		_, _ = io.CopyN(io.Discard, thereA, 100*endBytes)
+		held(900)
+		block(a, 850*endBytes)
+		<-time.After(refusedTime / 2)
+		refuse(a, 100)
+		held(1000)
+		isOpen(closedA)
+		_, _ = io.CopyN(io.Discard, thereA, 850*endBytes)
+		held(150)
+
+		b, thereB, closedB := open()
+		block(b, 1)
+		refuse(b, most-150)
+		held(most)
+		isOpen(closedB)
+		refuse(b, 1)
+		<-closedB
+		held(150)
+
+		block(a, 1)
+		<-time.After(refusedTime)
+		refuse(a, 1)
+		<-closedA
+		held(0)
+		refuse(a, 1)
+		held(0)
+		_, _ = thereA.Close(), thereB.Close()
 	})
 }
 
