@@ -89,6 +89,22 @@ func (v *visit) searchPage(body io.Reader, c links.Config) (page links.Page, rel
 	return page, release, err
 }
 
+// pages returns the links of a page that may be added, how many are out of the scope, and what the rules against traps
+// found.
+func (v *visit) pages(found []string) (entries []store.Entry, outOfScope int, t Traps) {
+	for _, u := range found {
+		switch {
+		case !v.inScope(u):
+			outOfScope++
+		case !t.refuses(u):
+			entry := v.entry(u, store.Page, v.claim.Depth+1)
+			entry.Linked = true
+			entries = append(entries, entry)
+		}
+	}
+	return entries, outOfScope, t
+}
+
 // readPage adds the links and requisites of a document. If a limit has left out some, it says so in e.
 func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*ending, error) {
 	w, d := v.w, v.w.config.Discovery
@@ -104,6 +120,12 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*
 			c.ContentType = h.GetValue()
 		case "X-Robots-Tag":
 			c.RobotsTags = append(c.RobotsTags, h.GetValue())
+		}
+	}
+	if !c.NoLinks {
+		stop := v.checkTwins(outcome.GetBodySummary().GetSha256(), e, &c)
+		if stop != nil || c.NoLinks && !c.Requisites {
+			return stop, nil
 		}
 	}
 	page, release, err := v.searchPage(body, c)
@@ -129,15 +151,11 @@ func (v *visit) readPage(body io.Reader, outcome *pb.FetchOutcome, e *ending) (*
 			v.noteLeftOut(e, "requisites", reason, "requisites")
 		}
 	}
-	var entries []store.Entry
-	for _, u := range page.Links {
-		if d.Scope == nil || d.Scope.Allows(u) {
-			entries = append(entries, v.entry(u, store.Page, v.claim.Depth+1))
-		}
-	}
+	entries, outOfScope, t := v.pages(page.Links)
 	w.found.add(func(f *Found) {
 		f.Links += int64(len(page.Links))
-		f.OutOfScope += int64(len(page.Links) - len(entries))
+		f.OutOfScope += int64(outOfScope)
+		f.Traps.add(&t)
 		f.NoFollow += int64(page.NoFollow)
 		f.TooLong += int64(page.TooLong)
 		if page.Closed {

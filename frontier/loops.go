@@ -110,6 +110,7 @@ func (w *Worker) seenLoop(ctx context.Context) {
 		err := w.store.WorkerSeen(ctx, w.config.Name, started)
 		w.called(ctx, "seen", "report that this worker runs", asked, err)
 		started = started && err != nil
+		w.saveTraps(ctx)
 		sleep(ctx, seenEvery)
 	}
 }

@@ -22,6 +22,7 @@ package frontier
 //	              visit.keep              fetch.go       the body
 //	              visit.discover          life.go
 //	                visit.readPage        links.go       adds what it links to
+//	                  visit.checkTwins    traps.go       whether its links are followed
 //	                  visit.searchPage    links.go       by links.Read
 //	                  visit.put           links.go       what Scope.Allows, into the store
 //	                visit.readSitemap     sitemaps.go
@@ -116,6 +117,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.recorder.close()
 	w.others.Wait()
 	w.rulebook.Wait()
+	w.saveTraps(base)
 	w.reportStopped()
 	closing := time.AfterFunc(finishTime, end) // in case a service does not end its streams
 	w.pool.Close()

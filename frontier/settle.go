@@ -86,6 +86,7 @@ func (w *Worker) submit(v *visit, e ending) *pending {
 // report counts a recorded outcome and passes it to Config.Recorded.
 func (w *Worker) report(ctx context.Context, c store.Claim, f store.Fetch) {
 	r := w.count(c, f)
+	w.countPattern(ctx, c, f)
 	w.checkSpent()
 	if f.ErrorClass == reasonTooManyRedirects || f.ErrorClass == reasonRedirectLoop {
 		w.logger.WarnContext(ctx, "redirects lead nowhere", slog.String("url", c.URL), slog.Int64("id", c.ID), slog.String("reason", f.ErrorClass))

@@ -169,6 +169,7 @@ type Found struct {
 	Excluded           int64 // requisites that are excluded, each time that they are named
 	OverRequisites     int64 // requisites that a limit of their page has left out, likewise
 	OverRequisiteHosts int64 // requisites that Requisites.MaxHosts has left out, likewise
+	Traps              Traps
 	// Cut counts the pages of which a limit has left out links, by the limit.
 	Cut map[string]int64
 }

@@ -46,6 +46,8 @@ type Worker struct {
 	robotsTurns queues
 	search      search
 	found       found
+	patterns    patterns
+	saved       Traps          // of found, those that are in the store
 	othersBytes atomic.Int64   // what the crawl has used without this worker
 	others      sync.WaitGroup // the loops
 	free        chan struct{}  // receives a value when a visit ends

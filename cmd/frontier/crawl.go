@@ -134,7 +134,7 @@ func (c *crawlCmd) reportDone(ctx context.Context, s store.Store, console *progr
 	}
 	fetched := false
 	for _, u := range c.URL[:min(len(c.URL), most)] {
-		e, err := evidence(ctx, s, c.UserAgent, u)
+		e, err := why.Ask(ctx, s, c.UserAgent, u)
 		if err != nil {
 			return err
 		}

@@ -218,7 +218,7 @@ func TestOlderDatabase(t *testing.T) {
 	t.Parallel()
 	c := newCrawl(t)
 	c.exec(`DROP TABLE settings; DROP TABLE fetches; DROP TABLE urls; DROP TABLE hosts; DROP TABLE robots; DROP TABLE workers;
-		DROP TABLE host_groups; DROP TABLE turns; DELETE FROM goose_db_version WHERE version_id > 0`)
+		DROP TABLE host_groups; DROP TABLE turns; DROP TABLE patterns; DELETE FROM goose_db_version WHERE version_id > 0`)
 	for _, args := range [][]string{{"status"}, {"why", "http://a.test/"}, {"export"}, {"robots", "a.test"}, {"prune", "--hosts", "--dry-run"}} {
 		got := c.cli(args...)
 		want := "the database must be migrated: it has no frontier yet\n  Run \"frontier migrate\""

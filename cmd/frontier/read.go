@@ -8,7 +8,6 @@ import (
 	"fetchd/cmd/frontier/crawl"
 	"fetchd/cmd/frontier/show"
 	"fetchd/frontier/normal"
-	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
@@ -51,9 +50,12 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		return a.end(ctx, err)
 	}
 	return c.with(ctx, a, readOnly, func(s store.Store) error {
-		e, err := evidence(ctx, s, c.UserAgent, url)
+		e, err := why.Ask(ctx, s, c.UserAgent, url)
 		if errors.Is(err, store.ErrUnknownURL) {
 			a.Errorf(`the frontier does not have %s: add it with "frontier add"`, url)
+			if text := why.Unknown(url); text != "" {
+				a.Hintf("%s", text)
+			}
 			return cli.PrintedError(cli.ExitNothing, "unknown URL")
 		}
 		if err != nil {
@@ -67,16 +69,6 @@ func (c *whyCmd) run(ctx context.Context, a *app) int {
 		}
 		return out.End()
 	})
-}
-
-// evidence returns everything that is known about a URL in its normal form.
-func evidence(ctx context.Context, s store.Store, userAgent, url string) (*why.Evidence, error) {
-	found, err := s.Why(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	robots, err := rulebook.Ask(ctx, s, userAgent, url)
-	return &why.Evidence{Explanation: found, Robots: robots}, err
 }
 
 // robotsCmd is "frontier robots".

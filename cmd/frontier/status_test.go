@@ -95,7 +95,7 @@ func TestStatusPaused(t *testing.T) {
 		t.Errorf("status of a paused crawl lacks %q:\n%s", want, got)
 	}
 	diff(t, "JSON", `{"urls":{"pending":0,"fetching":0,"fetched":0,"failed":0,"dead":0,"total":0,"scheduled":0},`+
-		`"waiting":{"backing_off":0,"crawl_paused":0,"host_blocked":0,"host_delay":0,"host_in_flight":0,"host_paused":0,"its_turn":0,"robots_unreachable":0},"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"origins":{"deferred":0,"first":[]},"workers":[],"paused":true}`+"\n", c.must("status", "--json"))
+		`"waiting":{"backing_off":0,"crawl_paused":0,"host_blocked":0,"host_delay":0,"host_in_flight":0,"host_paused":0,"its_turn":0,"robots_unreachable":0},"hosts":{"total":0,"due":0,"waiting":0,"in_flight":0,"blocked":0,"paused":0},"origins":{"deferred":0,"first":[]},"workers":[],"paused":true,"traps":{"repeated":0,"segments":0,"session_ids":0,"same_as_parent":0,"same_on_host":0,"patterns":[]}}`+"\n", c.must("status", "--json"))
 }
 
 func TestStatusClasses(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"fetchd/frontier/normal"
-	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
 	"fetchd/frontier/why"
 	pb "fetchd/gen/frontier/v1"
@@ -92,15 +91,11 @@ func (s *service) why(ctx context.Context, in *pb.WhyRequest) (*pb.WhyResponse, 
 		v.Add("url", "is not a URL (%.200s): give an absolute one, with http:// or https://", err)
 		return nil, v.Err()
 	}
-	found, err := s.store.Why(ctx, url)
+	found, err := why.Ask(ctx, s.store, s.userAgent, url)
 	if err != nil {
 		return nil, err
 	}
-	robots, err := rulebook.Ask(ctx, s.store, s.userAgent, url)
-	if err != nil {
-		return nil, err
-	}
-	reason := why.ReasonOf(&why.Evidence{Explanation: found, Robots: robots})
+	reason := why.ReasonOf(found)
 	u, ready := found.URL, found.URL.ReadyAt
 	if found.Deferred.After(ready) {
 		ready = found.Deferred

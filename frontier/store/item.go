@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fetchd/frontier/normal"
+	"fetchd/frontier/traps"
 )
 
 // item is a Fetch as it goes to the database. frontier_record reads the JSON names, and a missing field as zero.
@@ -40,6 +41,7 @@ type item struct {
 	Kind         Kind   `json:"kind,omitempty"`
 	Unneeded     bool   `json:"unneeded,omitempty"`
 	Title        string `json:"title,omitempty"`
+	Digest       int64  `json:"digest,omitempty"`
 	RecrawlInMS  int64  `json:"recrawl_in_ms,omitempty"`
 
 	WARCFile          string `json:"warc_file,omitempty"`
@@ -92,7 +94,7 @@ func (f Fetch) item(place int) (item, error) {
 		DurationMS: millis(f.Duration), WaitMS: millis(f.Wait), Bytes: f.Bytes,
 		ETag: clean(f.ETag), LastModified: clean(f.LastModified), BodyDigest: clean(f.BodyDigest),
 		ContentType: clean(f.ContentType), Charset: clean(f.Charset), Headers: clean(f.Headers),
-		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2, RecrawlInMS: millis(f.RecrawlIn), Kind: f.Kind, Unneeded: f.Unneeded, Title: clean(f.Title),
+		Whole: f.Status == Fetched && f.HTTPStatus/100 == 2, RecrawlInMS: millis(f.RecrawlIn), Kind: f.Kind, Unneeded: f.Unneeded, Title: clean(f.Title), Digest: f.Digest,
 		WARCFile: clean(f.Archived.File), WARCOffset: f.Archived.Offset, WARCLength: f.Archived.Length, WARCRecordID: clean(f.Archived.RecordID),
 		WARCDate: clean(f.Archived.Date), WARCPayloadDigest: clean(f.Archived.PayloadDigest),
 	}
@@ -101,7 +103,7 @@ func (f Fetch) item(place int) (item, error) {
 	if f.FinalURL == "" || f.Status != Fetched {
 		return it, nil
 	}
-	n, err := normalise(f.FinalURL)
+	n, err := normalise(f.FinalURL, true)
 	if err != nil {
 		return item{}, fmt.Errorf("record URL %d: final URL: %w", f.ID, err)
 	}
@@ -112,6 +114,7 @@ func (f Fetch) item(place int) (item, error) {
 // normalised is an Entry as frontier_put_entries reads it. A missing field is zero.
 type normalised struct {
 	hash      []byte
+	key       string
 	URL       string `json:"url"`
 	Host      string `json:"host"`
 	Hash      string `json:"hash"`
@@ -125,7 +128,8 @@ type normalised struct {
 	Hops      int    `json:"hops,omitempty"`
 }
 
-func normalise(raw string) (normalised, error) {
+// normalise returns a URL. With keyed, its hash is that of its [traps.Key].
+func normalise(raw string, keyed bool) (normalised, error) {
 	u, err := normal.NormalizeURL(raw)
 	if err != nil {
 		return normalised{}, err
@@ -134,15 +138,19 @@ func normalise(raw string) (normalised, error) {
 	if err != nil {
 		return normalised{}, err
 	}
-	hash := normal.URLHash(u)
-	return normalised{URL: u, Host: host, Hash: hex.EncodeToString(hash[:]), hash: hash[:]}, nil
+	key := u
+	if keyed {
+		key = traps.Key(u)
+	}
+	hash := normal.URLHash(key)
+	return normalised{URL: u, Host: host, Hash: hex.EncodeToString(hash[:]), hash: hash[:], key: key}, nil
 }
 
-// normaliseAll separates valid entries from others. Of entries with the same URL it returns the first,
+// normaliseAll separates valid entries from others. Of entries with the same key it returns the first,
 // with the smallest depth, the last change, the widest kind and the first need of all.
 func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
 	good := make([]normalised, 0, len(entries))
-	seen := make(map[string]int, len(entries)) // places in good, by URL
+	seen := make(map[string]int, len(entries)) // places in good, by key
 	var bad []BadURL
 	for i, e := range entries {
 		n, err := e.normalise()
@@ -150,11 +158,11 @@ func normaliseAll(entries []Entry) ([]normalised, []BadURL) {
 			bad = append(bad, BadURL{Index: i, Err: err})
 			continue
 		}
-		if at, twice := seen[n.URL]; twice {
+		if at, twice := seen[n.key]; twice {
 			good[at].merge(n)
 			continue
 		}
-		seen[n.URL] = len(good)
+		seen[n.key] = len(good)
 		good = append(good, n)
 	}
 	return good, bad
@@ -177,7 +185,7 @@ func (n *normalised) merge(o normalised) {
 }
 
 func (e Entry) normalise() (normalised, error) {
-	n, err := normalise(e.URL)
+	n, err := normalise(e.URL, e.Linked && e.Kind >= Page)
 	switch {
 	case err != nil:
 		return n, err

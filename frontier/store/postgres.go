@@ -63,7 +63,7 @@ func (p *postgresDB) Claim(ctx context.Context, params ClaimParams) ([]Claim, er
 		millis(params.Ahead), maxRow, maxRows, p.delayMS)
 	claims, err := collect(rows, err, func(c *Claim) []any {
 		return []any{&c.ID, &c.Token, &c.URL, &c.Host, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
-			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Parent, &c.Need.PageID, &c.Need.Hops, &c.Metadata, span{&c.Recrawl}, span{&c.Delay}, &c.Behind}
+			&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest, &c.Kind, &c.Priority, &c.Depth, &c.Parent, &c.Need.PageID, &c.Need.Hops, &c.Metadata, span{&c.Recrawl}, &c.Digest, span{&c.Delay}, &c.Behind}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)

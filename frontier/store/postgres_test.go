@@ -173,7 +173,7 @@ func TestPostgresViolationIsCaught(t *testing.T) {
 	if err != nil {
 		t.Fatalf("begin: %v", err)
 	}
-	b, err := normalise("http://b.test/")
+	b, err := normalise("http://b.test/", false)
 	if err != nil {
 		t.Fatalf("normalise: %v", err)
 	}

@@ -181,6 +181,9 @@ func (s *core) pruneRest(ctx context.Context, dry bool, progress func(int64)) (r
 			AND NOT EXISTS (SELECT 1 FROM turns WHERE group_name = name)`, millis(unusedFor))
 	}
 	if err == nil {
+		_, err = s.db.Update(ctx, "delete patterns", `DELETE FROM patterns WHERE NOT EXISTS (SELECT 1 FROM hosts AS h WHERE h.host = patterns.host)`)
+	}
+	if err == nil {
 		workers, err = s.db.Update(ctx, "delete", `DELETE`+vanished, millis(vanishedFor))
 	}
 	return robots, workers, err

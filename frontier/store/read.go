@@ -243,16 +243,20 @@ type Explanation struct {
 
 // Why implements [Store].
 func (s *core) Why(ctx context.Context, url string) (Explanation, error) {
-	n, err := normalise(url)
+	var e Explanation
+	n, err := normalise(url, false)
 	if err != nil {
 		return Explanation{}, err
 	}
-	var e Explanation
+	keyed, err := normalise(url, true)
+	if err != nil {
+		return Explanation{}, err
+	}
 	var deferred time.Time
 	row := s.db.QueryRow(ctx, `SELECT `+urlColumns+`, h.next_at, abs(h.turn_at), h.blocked_until,
 			{max}(COALESCE(h.delay_ms, (SELECT CAST(value AS BIGINT) FROM settings WHERE name = '`+callerSetting+DelaySetting+`'), ?), h.crawl_delay_ms), h.in_flight, h.max_in_flight, h.paused,
 			CASE WHEN substr(u.url, 5, 1) = 's' THEN h.https_deferred_until ELSE h.http_deferred_until END, EXISTS (SELECT 1 FROM settings WHERE name = 'paused'), {now}
-		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash = ?`, s.delayMS, n.hash)
+		FROM urls u JOIN hosts h ON h.id = u.host_id WHERE u.url_hash IN (?, ?) ORDER BY CASE WHEN u.url_hash = ? THEN 0 ELSE 1 END LIMIT 1`, s.delayMS, n.hash, keyed.hash, n.hash)
 	err = row.Scan(append(e.URL.columns(), instant{&e.Host.NextAt}, instant{&e.Host.TurnAt}, instant{&e.Host.BlockedUntil}, span{&e.Host.Delay}, &e.Host.InFlight, &e.Host.MaxInFlight, &e.Host.Paused,
 		instant{&deferred}, &e.Paused, instant{&e.Now})...)
 	switch {

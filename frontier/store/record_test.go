@@ -60,7 +60,7 @@ func TestFinalURL(t *testing.T) {
 				params := FetchedParams{Token: c.Token, HTTPStatus: 200, Attempts: 1, ETag: `"e"`}
 				f.mustRecord(Fetch{ID: c.ID, FetchedParams: params, Status: Fetched, FinalURL: row.final})
 				u := f.url(row.url)
-				want, err := normalise(row.url)
+				want, err := normalise(row.url, false)
 				if err != nil {
 					t.Fatalf("normalise(%s) = %v", row.url, err)
 				}

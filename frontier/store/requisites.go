@@ -58,7 +58,7 @@ func (s *core) PutRequisites(ctx context.Context, page int64, entries []Entry, l
 
 // AllowRequisite implements [Store].
 func (s *core) AllowRequisite(ctx context.Context, page int64, url string, limits RequisiteLimits) (bool, error) {
-	n, err := normalise(url)
+	n, err := normalise(url, false)
 	if err != nil {
 		return false, nil
 	}

@@ -77,13 +77,13 @@ func (s *sqliteDB) Claim(ctx context.Context, params ClaimParams) (claims []Clai
 const claimColumns = `COALESCE(u.id, 0), COALESCE(u.token, 0), COALESCE(u.url, ''),
 	COALESCE(u.failure_count, 0), COALESCE(u.crash_count, 0), COALESCE(u.etag, ''), COALESCE(u.last_modified, ''), COALESCE(u.body_digest, ''),
 	COALESCE(u.earlier_record_id, ''), COALESCE(u.earlier_url, ''), COALESCE(u.earlier_date, ''), COALESCE(u.earlier_payload_digest, ''),
-	COALESCE(u.kind, 0), COALESCE(u.priority, 0), COALESCE(u.depth, 0), COALESCE(u.parent_id, 0), COALESCE(u.page_id, 0), COALESCE(u.hops, 0), COALESCE(u.metadata, ''), COALESCE(u.recrawl_ms, 0)`
+	COALESCE(u.kind, 0), COALESCE(u.priority, 0), COALESCE(u.depth, 0), COALESCE(u.parent_id, 0), COALESCE(u.page_id, 0), COALESCE(u.hops, 0), COALESCE(u.metadata, ''), COALESCE(u.recrawl_ms, 0), COALESCE(u.digest, 0)`
 
 // columns returns where claimColumns go.
 func (c *Claim) columns() []any {
 	return []any{&c.ID, &c.Token, &c.URL, &c.FailureCount, &c.CrashCount, &c.ETag, &c.LastModified, &c.BodyDigest,
 		&c.Earlier.RecordID, &c.Earlier.URL, &c.Earlier.Date, &c.Earlier.PayloadDigest,
-		&c.Kind, &c.Priority, &c.Depth, &c.Parent, &c.Need.PageID, &c.Need.Hops, &c.Metadata, span{&c.Recrawl}}
+		&c.Kind, &c.Priority, &c.Depth, &c.Parent, &c.Need.PageID, &c.Need.Hops, &c.Metadata, span{&c.Recrawl}, &c.Digest}
 }
 
 // due reads hosts in the order in which they became due. The planner would prepare the statement
@@ -256,6 +256,7 @@ func (t tx) record(it item) (bool, error) {
 			last_modified = CASE WHEN ?8 = '' AND NOT ?11 THEN last_modified ELSE ?8 END,
 			body_digest = CASE WHEN ?11 THEN ?12 ELSE body_digest END,
 			title = CASE WHEN ?11 THEN ?20 ELSE title END,
+			digest = CASE WHEN ?11 THEN ?21 ELSE digest END,
 			earlier_record_id = CASE WHEN ?11 THEN ?13 ELSE earlier_record_id END,
 			earlier_url = CASE WHEN ?11 THEN ?14 ELSE earlier_url END,
 			earlier_date = CASE WHEN ?11 THEN ?15 ELSE earlier_date END,
@@ -266,7 +267,7 @@ func (t tx) record(it item) (bool, error) {
 		WHERE id = ?9 AND token = ?10 AND status = 'fetching' RETURNING host_id, holds, url, fetched_at`,
 		[]any{it.Status, it.LastError, it.ErrorClass, it.RetryCount, it.HTTPStatus, it.RetryInMS, it.ETag, it.LastModified,
 			it.ID, it.Token, it.Whole, it.BodyDigest, it.EarlierRecordID, it.EarlierURL, it.EarlierDate, it.EarlierPayloadDigest,
-			it.RecrawlInMS, it.Kind, it.Unneeded, it.Title}, &host, &holds, &url, &now)
+			it.RecrawlInMS, it.Kind, it.Unneeded, it.Title, it.Digest}, &host, &holds, &url, &now)
 	if err != nil || !held {
 		return false, err
 	}

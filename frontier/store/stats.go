@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -142,10 +143,12 @@ type WatchedFetch struct {
 // IDs implements [Store].
 func (s *core) IDs(ctx context.Context, urls []string) (map[string]int64, error) {
 	hashes := make([]string, 0, len(urls))
-	given := make(map[string]string, len(urls)) // hashes of URLs
+	given := make(map[string][]string, len(urls)) // hashes of URLs, without session ids last
 	for _, u := range urls {
-		if n, err := normalise(u); err == nil {
-			hashes, given[u] = append(hashes, n.Hash), n.Hash
+		for _, keyed := range []bool{false, true} {
+			if n, err := normalise(u, keyed); err == nil && !slices.Contains(given[u], n.Hash) {
+				hashes, given[u] = append(hashes, n.Hash), append(given[u], n.Hash)
+			}
 		}
 	}
 	ids := make(map[string]int64, len(given))
@@ -169,9 +172,11 @@ func (s *core) IDs(ctx context.Context, urls []string) (map[string]int64, error)
 	for _, r := range all {
 		found[hex.EncodeToString(r.hash)] = r.id
 	}
-	for u, hash := range given {
-		if id, ok := found[hash]; ok {
-			ids[u] = id
+	for u, of := range given {
+		for _, hash := range slices.Backward(of) {
+			if id, ok := found[hash]; ok {
+				ids[u] = id
+			}
 		}
 	}
 	return ids, nil

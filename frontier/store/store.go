@@ -20,6 +20,14 @@ type Store interface {
 	// AllowRequisite reports whether a redirect of a requisite may lead to a URL, by the limits of hosts. If so, its host
 	// counts.
 	AllowRequisite(ctx context.Context, page int64, url string, limits RequisiteLimits) (bool, error)
+	// Twins returns the pages with the same body as that of a claim. digest is that of the body, and limit limits Others.
+	Twins(ctx context.Context, c Claim, digest int64, limit int) (Twins, error)
+	// AddPattern adds URLs to those of a pattern, and returns their number.
+	AddPattern(ctx context.Context, p Pattern) (total int64, err error)
+	// Pattern returns how many URLs of a host have a pattern, as far as they were added.
+	Pattern(ctx context.Context, host, pattern string) (urls int64, err error)
+	// Patterns returns at most limit patterns with so many URLs, those with the most first.
+	Patterns(ctx context.Context, atLeast int64, limit int) ([]Pattern, error)
 	// Claim leases ready URLs: at most one of a host, unless SetHost allowed more. Of a host it takes
 	// those of the highest priority first, and of these the one that has waited longest. It takes more with
 	// params.Ahead, but a URL alone while one of them has a crash: all are counted if the worker is killed. It never
@@ -161,7 +169,8 @@ type Store interface {
 	Counts(ctx context.Context) (Counts, error)
 	// Stats reads whole tables, as Counts does. hosts is the length of each list of hosts.
 	Stats(ctx context.Context, hosts int) (n Stats, err error)
-	// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL].
+	// Why returns the state that decides when a URL is fetched next, or [ErrUnknownURL]. Of a URL with a session id it
+	// returns that of the URL which is known instead. IDs does the same.
 	Why(ctx context.Context, url string) (Explanation, error)
 	// IDs returns the ids of URLs. One that the frontier does not have is missing.
 	IDs(ctx context.Context, urls []string) (map[string]int64, error)

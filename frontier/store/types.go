@@ -82,6 +82,9 @@ type Entry struct {
 	Metadata string    // a JSON object, up to MaxMetadata; may be empty
 	Changed  time.Time // when the page changed last, as a sitemap says; zero if unknown
 	Need     Need
+	// Linked says that a link led to the URL. Then it is the same as one that differs in session ids only, by
+	// [traps.Key]. A requisite is not, because each page is shown with its own.
+	Linked bool
 }
 
 // Need says which page needs a URL to be shown. It is zero if none does. A URL that is needed is claimed
@@ -163,6 +166,7 @@ type Claim struct {
 	ETag         string        // for a conditional request; empty if the origin sent none
 	LastModified string        // likewise
 	BodyDigest   string        // of the last success; empty if no body was stored
+	Digest       int64         // Digest of the last success
 	Delay        time.Duration // of the host, if Ahead was set
 	// Behind means that the URL may be fetched only after the one before it in the list, and after Delay, if
 	// [Store.GoOn] permits it. Otherwise it must be released.
@@ -236,6 +240,7 @@ type Fetch struct {
 	// fetched again.
 	Unneeded bool
 	Title    string // of a page that was searched; empty keeps the stored one, except after a 2xx
+	Digest   int64  // of the body of a page that was searched, or 0: stored as Title is
 }
 
 // HostParams are settings of a host. A nil field does not change.

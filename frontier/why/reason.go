@@ -1,11 +1,13 @@
 package why
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"fetchd/frontier/rulebook"
 	"fetchd/frontier/store"
+	"fetchd/frontier/traps"
 	"fetchd/internal/cli"
 )
 
@@ -19,11 +21,45 @@ type Reason struct {
 type Evidence struct {
 	store.Explanation
 	Robots rulebook.State
+	// Asked is the URL in its normal form that was asked about. It differs from URL.URL in session ids only.
+	Asked string
+	// OnePattern is how many URLs of the host differ from the URL in numbers only, if there are many, or zero.
+	OnePattern int64
+}
+
+// session says that another row stands for the URL that was asked about. It is empty if none does.
+func (e *Evidence) session() string {
+	if e.Asked == "" || e.Asked == e.URL.URL {
+		return ""
+	}
+	return "It is the same as " + cli.Escape(e.URL.URL) + ", which differs in session ids only. "
+}
+
+// numbers says that the URL may be in a trap. It is empty if not.
+func (e *Evidence) numbers() string {
+	if e.OnePattern == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" It is one of %d URLs of its host that differ in numbers only (%s): if that is a trap, use --exclude or --max-depth.", e.OnePattern, cli.Escape(traps.Pattern(e.URL.URL)))
+}
+
+// Unknown says why no link has added a URL. It is empty if no rule against traps keeps it out.
+func Unknown(url string) string {
+	if _, text := traps.Refuses(url); text != "" {
+		return "Links to it are not followed: " + cli.Escape(text) + "."
+	}
+	return ""
 }
 
 // ReasonOf returns the first reason why a URL is not being fetched now. Reasons that a user can
 // change come first, then those that last longest.
 func ReasonOf(e *Evidence) Reason {
+	r := reasonOf(e)
+	r.Text = e.session() + r.Text + e.numbers()
+	return r
+}
+
+func reasonOf(e *Evidence) Reason {
 	for _, ask := range []func(*Evidence) Reason{statusReason, pauseReason, robotsReason, waitReason, flightReason, delayReason} {
 		if r := ask(e); r.Code != "" {
 			return r
@@ -142,4 +178,24 @@ func Span(d time.Duration) string {
 		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 	}
 	return d.Round(time.Second).String()
+}
+
+// Ask returns everything that is known about a URL in its normal form. The error matches [store.ErrUnknownURL] if the
+// frontier does not have it.
+func Ask(ctx context.Context, s store.Store, userAgent, url string) (*Evidence, error) {
+	found, err := s.Why(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	e := &Evidence{Explanation: found, Asked: url}
+	if text := traps.Pattern(found.URL.URL); text != "" {
+		if e.OnePattern, err = s.Pattern(ctx, found.URL.Host, text); err != nil {
+			return nil, err
+		}
+	}
+	if e.OnePattern < traps.ManyURLs {
+		e.OnePattern = 0
+	}
+	e.Robots, err = rulebook.Ask(ctx, s, userAgent, found.URL.URL)
+	return e, err
 }

@@ -119,6 +119,10 @@ var rules = []rule{
 		why: "a sitemap is read from any place, and put by its caller",
 	},
 	{
+		pkg: "frontier/traps", onlyStandard: true,
+		why: "a trap shows in the text of a URL",
+	},
+	{
 		pkg: "frontier/work", onlyStandard: true,
 		why: "counting is arithmetic",
 	},

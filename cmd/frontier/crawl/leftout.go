@@ -81,12 +81,14 @@ func Summary(f frontier.Found, bytes int64) string {
 	for _, more := range []struct {
 		n    int64
 		name string
-	}{{f.Requisites, "requisites added"}, {f.Excluded, "requisites excluded"}, {f.OutOfScope, "out of scope"}, {f.NoFollow, "not to be followed"}, {f.TooLong, "not valid in a sitemap, or too long"}, {f.TooDeep, "too deep"}} {
+	}{{f.Requisites, "requisites added"}, {f.Excluded, "requisites excluded"}, {f.OutOfScope, "out of scope"}, {f.NoFollow, "not to be followed"}, {f.TooLong, "not valid in a sitemap, or too long"}, {f.TooDeep, "too deep"},
+		{f.Traps.Repeated + f.Traps.Segments, "refused as traps"}} {
 		if more.n > 0 {
 			text += fmt.Sprintf(", %d %s", more.n, more.name)
 		}
 	}
 	return fmt.Sprintf("%s; %d bytes of bodies\n%v%s", text, bytes, leftOutOf(&f), limitLines([]limit{
+		{"pages like the page that links to them, or like many others", f.Traps.Parent + f.Traps.Host, "page"},
 		{"10,000 links of a page", f.Cut[links.CutLinks], "page"},
 		{"1 MiB of links", f.Cut[links.CutLinkBytes], "page"},
 		{"128 Mi of work for a page", f.Cut[links.CutWork], "page"},

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"fetchd/cmd/frontier/crawl"
+	"fetchd/frontier"
 	"fetchd/frontier/store"
+	"fetchd/frontier/traps"
 	"fetchd/frontier/why"
 	"fetchd/internal/cli"
 )
@@ -24,7 +26,67 @@ type Status struct {
 	Workers []workerState          `json:"workers"`
 	Paused  bool                   `json:"paused"`            // the whole crawl
 	Budgets string                 `json:"budgets,omitempty"` // what the budgets of "frontier crawl" have left out, and which has ended its last run
+	Traps   trapCounts             `json:"traps"`
 	Classes map[string]classCounts `json:"classes,omitempty"`
+}
+
+// trapCounts are what the rules against traps have done.
+type trapCounts struct {
+	Repeated     int64        `json:"repeated"`       // links that were refused: a group of segments repeats
+	Segments     int64        `json:"segments"`       // links that were refused: too many segments
+	SessionIDs   int64        `json:"session_ids"`    // links with a session id, each time that they were found
+	SameAsParent int64        `json:"same_as_parent"` // pages whose links were not followed: the body is that of the page that links to them
+	SameOnHost   int64        `json:"same_on_host"`   // likewise: the body is that of many pages of the host
+	Patterns     []urlPattern `json:"patterns"`       // URLs of a host that differ in numbers only, if there are many
+}
+
+type urlPattern struct {
+	Host    string `json:"host"`
+	Pattern string `json:"pattern"`
+	URLs    int64  `json:"urls"`
+}
+
+// maxPatterns is how many patterns status lists.
+const maxPatterns = 10
+
+func readTraps(ctx context.Context, s store.Store) (trapCounts, error) {
+	t, err := frontier.ReadTraps(ctx, s)
+	if err != nil {
+		return trapCounts{}, err
+	}
+	found, err := s.Patterns(ctx, traps.ManyURLs, maxPatterns)
+	all := make([]urlPattern, len(found)) // not null in JSON
+	for i, p := range found {
+		all[i] = urlPattern(p)
+	}
+	return trapCounts{t.Repeated, t.Segments, t.Sessions, t.Parent, t.Host, all}, err
+}
+
+// table formats the counts for people. It is empty if there are none.
+func (t *trapCounts) table() string {
+	var b strings.Builder
+	for _, row := range []struct {
+		name string
+		n    int64
+		note string
+	}{
+		{"repeated", t.Repeated, "links not added: segments of their path repeat"},
+		{"segments", t.Segments, "links not added: their path has more than 20 segments"},
+		{"session ids", t.SessionIDs, "links with a session id"},
+		{"same body", t.SameAsParent, "pages like the page that links to them: their links are not followed"},
+		{"same body", t.SameOnHost, "pages like many others of their host: their links are not followed"},
+	} {
+		if row.n > 0 {
+			fmt.Fprintf(&b, "  %-11s %9d  %s\n", row.name, row.n, row.note)
+		}
+	}
+	for _, p := range t.Patterns {
+		fmt.Fprintf(&b, "  %-11s %9d  URLs of %s that differ in numbers only: %s\n", "pattern", p.URLs, cli.Escape(p.Host), cli.Escape(p.Pattern))
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "Traps\n" + b.String()
 }
 
 type urlCounts struct {
@@ -137,6 +199,9 @@ func ReadStatus(ctx context.Context, s store.Store, classes bool) (Status, error
 	if out.Budgets, err = crawl.Budgets(ctx, s); err != nil {
 		return Status{}, err
 	}
+	if out.Traps, err = readTraps(ctx, s); err != nil {
+		return Status{}, err
+	}
 	if out.Workers, err = readWorkers(ctx, s); err == nil && classes {
 		out.Classes, err = countClasses(ctx, s)
 	}
@@ -246,6 +311,7 @@ func (n *Status) Table() string {
 	for _, o := range n.Origins.First {
 		fmt.Fprintf(&b, "  %s  %s\n", cli.Escape(o.Origin), cli.Escape(o.text()))
 	}
+	b.WriteString(n.Traps.table())
 	if len(n.Workers) > 0 {
 		b.WriteString("Workers\n")
 	}

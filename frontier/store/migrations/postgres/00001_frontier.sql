@@ -33,7 +33,7 @@ CREATE TABLE hosts (
 );
 CREATE INDEX hosts_due ON hosts (due_at) WHERE due_at IS NOT NULL;
 
--- The queue. kind is 0 for a page and 1 for a sitemap. It is below 0 if the URL is only needed to show pages: -1 if it may
+-- The queue. url_hash is that of the URL, without session ids if a link led to it. kind is 0 for a page and 1 for a sitemap. It is below 0 if the URL is only needed to show pages: -1 if it may
 -- need more itself, and -2 if not. ready_at is below 0 for a URL that is needed and was not fetched yet. metadata is a JSON object of whoever added the URL, or empty.
 -- recrawl_ms is the time between two fetches of a page, and recrawl_at is when the next one is due. The earlier record
 -- is that of a response in a WARC file to which the next one may refer. Its date is text, so that it is equal to the
@@ -66,6 +66,7 @@ CREATE TABLE urls (
     last_modified          TEXT     NOT NULL DEFAULT '',
     body_digest            TEXT     NOT NULL DEFAULT '',
     title                  TEXT     NOT NULL DEFAULT '',
+    digest                 BIGINT   NOT NULL DEFAULT 0, -- of the body of a page that was searched: its first 8 bytes, or 0
     earlier_record_id      TEXT     NOT NULL DEFAULT '',
     earlier_url            TEXT     NOT NULL DEFAULT '',
     earlier_date           TEXT     NOT NULL DEFAULT '',
@@ -81,6 +82,7 @@ CREATE INDEX urls_waiting ON urls (host_id, priority DESC, ready_at, id) WHERE s
 -- statistics say that nearly all URLs have the scheme that it looks for, and then read all of the other origin.
 CREATE INDEX urls_origin ON urls (host_id, substr(url, 5, 1), priority DESC, ready_at, id) WHERE status NOT IN ('fetching', 'fetched', 'dead');
 CREATE INDEX urls_page ON urls (page_id) WHERE page_id > 0;
+CREATE INDEX urls_digest ON urls (digest, host_id) WHERE digest <> 0;
 CREATE INDEX urls_leased ON urls (lease_until) WHERE status = 'fetching';
 CREATE INDEX urls_recrawl ON urls (recrawl_at) WHERE status = 'fetched' AND recrawl_at > 0;
 
@@ -144,6 +146,14 @@ CREATE TABLE workers (
     seen_at    BIGINT NOT NULL
 );
 
+-- How many URLs of a host differ in numbers only. A worker adds to a row each time that it has fetched 100 of them.
+CREATE TABLE patterns (
+    host    TEXT    NOT NULL,
+    pattern TEXT    NOT NULL, -- up to 255 bytes, with # for each number
+    urls    BIGINT  NOT NULL,
+    PRIMARY KEY (host, pattern)
+);
+
 -- Hosts that share a domain or an address share a delay and a number of open fetches.
 CREATE TABLE host_groups (
     name          TEXT   PRIMARY KEY,
@@ -196,7 +206,7 @@ CREATE TYPE frontier_outcome AS (id bigint, token bigint, status text, final_url
     error_class text, retry_in_ms bigint, http_status int, attempts int, retry_count int, duration_ms bigint, wait_ms bigint,
     bytes bigint, etag text, last_modified text, body_digest text, whole boolean, content_type text, charset text, headers text,
     warc_file text, warc_offset bigint, warc_length bigint, warc_record_id text, warc_date text, warc_payload_digest text,
-    earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text, recrawl_in_ms bigint, kind smallint, unneeded boolean, title text);
+    earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text, recrawl_in_ms bigint, kind smallint, unneeded boolean, title text, digest bigint);
 
 -- Whether a URL that failed with a class may be fetched as a requisite: the limits of pages have ended it.
 -- +goose StatementBegin
@@ -376,7 +386,7 @@ END $$;
 CREATE FUNCTION frontier_take(p_limit int, p_lease_ms bigint, p_worker text, p_ahead_ms bigint, p_row bigint, p_rows bigint, p_delay_ms bigint)
 RETURNS TABLE (id bigint, token bigint, url text, host text, failure_count bigint, crash_count bigint, etag text, last_modified text, body_digest text,
     earlier_record_id text, earlier_url text, earlier_date text, earlier_payload_digest text,
-    kind smallint, priority smallint, depth int, parent_id bigint, page_id bigint, hops smallint, metadata text, recrawl_ms bigint, delay_ms bigint, behind boolean) LANGUAGE plpgsql
+    kind smallint, priority smallint, depth int, parent_id bigint, page_id bigint, hops smallint, metadata text, recrawl_ms bigint, digest bigint, delay_ms bigint, behind boolean) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -451,7 +461,7 @@ BEGIN
                 token = GREATEST(u.token + 1, (t << 20) + floor(random() * 1048576)::bigint)
             FROM hosts h WHERE u.id = ANY (taken) AND h.id = u.host_id
             RETURNING u.id, u.token, u.url, h.host, u.failure_count, u.crash_count, u.etag, u.last_modified, u.body_digest,
-                u.earlier_record_id, u.earlier_url, u.earlier_date, u.earlier_payload_digest, u.kind, u.priority, u.depth, u.parent_id, u.page_id, u.hops, u.metadata, u.recrawl_ms,
+                u.earlier_record_id, u.earlier_url, u.earlier_date, u.earlier_payload_digest, u.kind, u.priority, u.depth, u.parent_id, u.page_id, u.hops, u.metadata, u.recrawl_ms, u.digest,
                 frontier_delay(h.delay_ms, h.crawl_delay_ms, p_delay_ms), u.id = ANY (behind))
             SELECT * FROM c ORDER BY array_position(taken, c.id);
         got := got + cardinality(taken) - cardinality(behind);
@@ -556,7 +566,7 @@ DECLARE
     done        bigint[];
     broken      text;
 BEGIN
-    SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(ROW (0, 0, '', '', '', '', '', '', 0, 0, 0, 0, 0, 0, 0, '', '', '', FALSE, '', '', '', '', 0, 0, '', '', '', '', '', '', '', 0, 0, FALSE, '')::frontier_outcome,
+    SELECT array_agg(x), array_agg(x.id) INTO items, ids FROM jsonb_populate_recordset(ROW (0, 0, '', '', '', '', '', '', 0, 0, 0, 0, 0, 0, 0, '', '', '', FALSE, '', '', '', '', 0, 0, '', '', '', '', '', '', '', 0, 0, FALSE, '', 0)::frontier_outcome,
             p_items) AS x;
     SELECT array_agg(u.host_id), array_agg(x) FILTER (WHERE x.final_url <> '' AND x.final_url <> u.url) INTO host_ids, moves
         FROM unnest(items) AS x JOIN urls u ON u.id = x.id;
@@ -580,6 +590,7 @@ BEGIN
             last_modified = CASE WHEN i.last_modified = '' AND NOT i.whole THEN u.last_modified ELSE i.last_modified END,
             body_digest = CASE WHEN i.whole THEN i.body_digest ELSE u.body_digest END,
             title = CASE WHEN i.whole THEN i.title ELSE u.title END,
+            digest = CASE WHEN i.whole THEN i.digest ELSE u.digest END,
             earlier_record_id = CASE WHEN i.whole THEN i.earlier_record_id ELSE u.earlier_record_id END,
             earlier_url = CASE WHEN i.whole THEN i.earlier_url ELSE u.earlier_url END,
             earlier_date = CASE WHEN i.whole THEN i.earlier_date ELSE u.earlier_date END,

@@ -33,7 +33,7 @@ CREATE TABLE hosts (
 );
 CREATE INDEX hosts_due ON hosts (due_at) WHERE due_at IS NOT NULL;
 
--- The queue. kind is 0 for a page and 1 for a sitemap. It is below 0 if the URL is only needed to show pages: -1 if it may
+-- The queue. url_hash is that of the URL, without session ids if a link led to it. kind is 0 for a page and 1 for a sitemap. It is below 0 if the URL is only needed to show pages: -1 if it may
 -- need more itself, and -2 if not. ready_at is below 0 for a URL that is needed and was not fetched yet. metadata is a JSON object of whoever added the URL, or empty.
 -- recrawl_ms is the time between two fetches of a page, and recrawl_at is when the next one is due. The earlier record
 -- is that of a response in a WARC file to which the next one may refer. Its date is text, so that it is equal to the
@@ -66,6 +66,7 @@ CREATE TABLE urls (
     last_modified          TEXT    NOT NULL DEFAULT '',
     body_digest            TEXT    NOT NULL DEFAULT '',
     title                  TEXT    NOT NULL DEFAULT '',
+    digest                 INTEGER NOT NULL DEFAULT 0, -- of the body of a page that was searched: its first 8 bytes, or 0
     earlier_record_id      TEXT    NOT NULL DEFAULT '',
     earlier_url            TEXT    NOT NULL DEFAULT '',
     earlier_date           TEXT    NOT NULL DEFAULT '',
@@ -79,6 +80,7 @@ CREATE INDEX urls_waiting ON urls (host_id, priority DESC, ready_at, id) WHERE s
 -- For hosts with one origin that is deferred. Claims of other hosts use urls_waiting.
 CREATE INDEX urls_origin ON urls (host_id, substr(url, 5, 1), priority DESC, ready_at, id) WHERE status IN ('pending', 'failed');
 CREATE INDEX urls_page ON urls (page_id) WHERE page_id > 0;
+CREATE INDEX urls_digest ON urls (digest, host_id) WHERE digest <> 0;
 CREATE INDEX urls_leased ON urls (lease_until) WHERE status = 'fetching';
 CREATE INDEX urls_recrawl ON urls (recrawl_at) WHERE status = 'fetched' AND recrawl_at > 0;
 
@@ -142,6 +144,14 @@ CREATE TABLE workers (
     name       TEXT    PRIMARY KEY,
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
+);
+
+-- How many URLs of a host differ in numbers only. A worker adds to a row each time that it has fetched 100 of them.
+CREATE TABLE patterns (
+    host    TEXT    NOT NULL,
+    pattern TEXT    NOT NULL, -- up to 255 bytes, with # for each number
+    urls    INTEGER NOT NULL,
+    PRIMARY KEY (host, pattern)
 );
 
 -- Hosts that share a domain or an address share a delay and a number of open fetches.
