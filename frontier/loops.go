@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"fetchd/frontier/store"
@@ -107,7 +108,7 @@ func (w *Worker) seenLoop(ctx context.Context) {
 	}
 	for started := true; ctx.Err() == nil; {
 		asked := time.Now()
-		err := w.store.WorkerSeen(ctx, w.config.Name, started)
+		err := w.store.WorkerSeen(ctx, w.config.Name, processOf(os.Getpid()), started)
 		w.called(ctx, "seen", "report that this worker runs", asked, err)
 		started = started && err != nil
 		w.saveTraps(ctx)

@@ -17,7 +17,7 @@ type awayFromLoops struct{ *broken }
 
 func (a awayFromLoops) Reap(context.Context) (int64, error)    { return 0, a.err() }
 func (a awayFromLoops) Recrawl(context.Context) (int64, error) { return 0, a.err() }
-func (a awayFromLoops) WorkerSeen(context.Context, string, bool) error {
+func (a awayFromLoops) WorkerSeen(context.Context, string, string, bool) error {
 	return a.err()
 }
 

@@ -98,6 +98,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	defer stop()
 
+	w.takeOver(w.draining)
 	loops, stopLoops := context.WithCancel(base)
 	w.openStreams(storing)
 	w.others.Go(func() { w.reapLoop(loops) })

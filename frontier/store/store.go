@@ -149,9 +149,12 @@ type Store interface {
 
 	// Due returns how many hosts a claim would find due, and the default delay.
 	Due(ctx context.Context) (hosts int64, delay time.Duration, err error)
-	// WorkerSeen records that the worker with this name runs. Call it every ten seconds. started says
-	// that it has started now.
-	WorkerSeen(ctx context.Context, name string, started bool) error
+	// WorkerSeen records that the worker with this name runs. Call it every ten seconds. process is
+	// what another worker needs to see whether it still runs, or empty. started says that it has started now.
+	WorkerSeen(ctx context.Context, name, process string, started bool) error
+	// EndLeases ends the leases of a worker that is gone, so that [Store.Reap] takes them back. It returns
+	// how many.
+	EndLeases(ctx context.Context, worker string) (int64, error)
 	// WorkerStopped removes a worker that stops and holds no URL any more.
 	WorkerStopped(ctx context.Context, name string) error
 	// Workers returns the workers that run or have vanished, and those that hold URLs, by name.

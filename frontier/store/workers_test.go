@@ -12,7 +12,7 @@ func TestWorkers(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
 		seen := func(name string, started bool) {
 			t.Helper()
-			must(t, f.WorkerSeen(t.Context(), name, started))
+			must(t, f.WorkerSeen(t.Context(), name, "", started))
 		}
 		age := func(name string, by time.Duration) {
 			f.exec(`UPDATE workers SET started_at = started_at - ?, seen_at = seen_at - ? WHERE name = ?`, millis(by), millis(by), name)
@@ -67,7 +67,7 @@ func TestWorkers(t *testing.T) {
 // TestWorkersClaims checks the claims of workers, also of one that never reported itself.
 func TestWorkersClaims(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fixture) {
-		must(t, f.WorkerSeen(t.Context(), "idle", true))
+		must(t, f.WorkerSeen(t.Context(), "idle", "", true))
 		f.put("http://a.test/", "http://b.test/", "http://b.test/2")
 		f.claim(2)
 		last := f.number(`SELECT max(lease_until) FROM urls`)

@@ -84,7 +84,7 @@ func TestStatusWorkers(t *testing.T) {
 		t.Errorf("status of a crawl without workers names some:\n%s", got)
 	}
 	for _, name := range []string{"idle", "gone\x1b", "gone, and held nothing", ""} {
-		must.Succeed(t, s.WorkerSeen(t.Context(), name, true))
+		must.Succeed(t, s.WorkerSeen(t.Context(), name, "", true))
 	}
 	for name, n := range map[string]int{"gone\x1b": 2, "old": 1} {
 		if _, err := s.Claim(t.Context(), store.ClaimParams{Worker: name, Limit: n, Lease: 100 * time.Hour}); err != nil {

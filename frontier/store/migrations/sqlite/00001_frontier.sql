@@ -143,7 +143,8 @@ CREATE INDEX robots_refresh ON robots (origin) WHERE saved_at = 0;
 CREATE TABLE workers (
     name       TEXT    PRIMARY KEY,
     started_at INTEGER NOT NULL,
-    seen_at    INTEGER NOT NULL
+    seen_at    INTEGER NOT NULL,
+    process    TEXT    NOT NULL -- which process it is on which machine, or empty if it does not know
 );
 
 -- How many URLs of a host differ in numbers only. A worker adds to a row each time that it has fetched 100 of them.
