@@ -50,6 +50,7 @@ func TestFinalURL(t *testing.T) {
 		{"same after normalisation", "HTTP://a.test:80/1#x", "http://a.test/1"},
 		{"another row has it", "http://b.test/", "http://a.test/1"},
 		{"nobody has it", "http://c.test/new", "http://c.test/new"},
+		{"a session id more", "http://a.test/1?sid=" + strings.Repeat("0", 32), "http://a.test/1?sid=" + strings.Repeat("0", 32)},
 		{"nobody has it, same host", "http://a.test/new", "http://a.test/new"},
 	}
 	for _, row := range rows {

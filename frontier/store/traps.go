@@ -8,13 +8,13 @@ import (
 // Twins are the pages with the same body as another one.
 type Twins struct {
 	Linked bool // a page has the link to it, and not a sitemap or a caller
-	Parent bool // that page has the same body
+	Parent bool // that page is of the same host and has the same body
 	Others int  // pages of its host with the same body, up to a limit
 }
 
 // Twins implements [Store].
 func (s *core) Twins(ctx context.Context, c Claim, digest int64, limit int) (t Twins, err error) {
-	err = s.db.QueryRow(ctx, `SELECT COALESCE(p.kind = 0, FALSE), COALESCE(p.digest = ?, FALSE), (SELECT count(*) FROM (SELECT 1 FROM urls
+	err = s.db.QueryRow(ctx, `SELECT COALESCE(p.kind = 0, FALSE), COALESCE(p.digest = ? AND p.host_id = u.host_id, FALSE), (SELECT count(*) FROM (SELECT 1 FROM urls
 			WHERE digest = ? AND digest <> 0 AND host_id = u.host_id AND id <> u.id LIMIT ?) AS x)
 		FROM urls u LEFT JOIN urls p ON p.id = u.parent_id WHERE u.id = ?`, digest, digest, limit, c.ID).Scan(&t.Linked, &t.Parent, &t.Others)
 	if err != nil {

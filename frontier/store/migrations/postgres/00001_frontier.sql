@@ -636,7 +636,7 @@ BEGIN
             WITH want AS (
                 SELECT DISTINCT ON (m.final_hash) m.id, m.final_url, decode(m.final_hash, 'hex') AS hash, h.id AS host_id, u.host_id AS from_id
                 FROM unnest(moves) AS m JOIN hosts h ON h.host = m.final_host JOIN urls u ON u.id = m.id
-                WHERE m.id = ANY (done) AND NOT EXISTS (SELECT 1 FROM urls o WHERE o.url_hash = decode(m.final_hash, 'hex'))
+                WHERE m.id = ANY (done) AND NOT EXISTS (SELECT 1 FROM urls o WHERE o.url_hash = decode(m.final_hash, 'hex') AND o.id <> m.id)
                 ORDER BY m.final_hash, m.id
             ), moved AS (
                 UPDATE urls u SET url = w.final_url, url_hash = w.hash, host_id = w.host_id FROM want w WHERE u.id = w.id
